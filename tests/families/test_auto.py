@@ -72,6 +72,11 @@ def test_more_text_gets_more_states() -> None:
     assert large[-1] == 65536
 
 
+def test_states_per_class_of_small_texts() -> None:
+    found = [pick(WORDS._replace(tokens=tokens), 1e-9) for tokens in (2_000, 15_000, 45_000, 200_000)]
+    assert [one["model.states"] // one["model.classes"] for one in found] == [16, 64, 128, 64]
+
+
 def test_short_texts_and_large_models_on_a_gpu_get_dropout() -> None:
     def dropout(tokens: int) -> list[bool]:
         found = [one.options for one in candidates(WORDS._replace(tokens=tokens, gpu=True))]

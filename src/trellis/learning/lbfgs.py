@@ -8,7 +8,8 @@ from scipy.optimize import line_search
 
 SEARCH = 20  # evaluations of a line search, at most
 FLAT = 1e-10  # curvature below which a step is not remembered, relative to its length
-STATE = "point", "slope", "steps", "turns"
+HISTORY = "steps", "turns"
+STATE = "point", "slope", *HISTORY
 
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]  # point -> value and gradient
 
@@ -18,7 +19,7 @@ class LBFGS:
 
     def __init__(self, evaluate: Evaluate, point: np.ndarray, history: int) -> None:
         self.evaluate, self.point, self.history = evaluate, point, history
-        self.steps, self.turns = np.empty((0, len(point))), np.empty((0, len(point)))  # of points and of gradients
+        self.steps, self.turns = list[np.ndarray](), list[np.ndarray]()  # of points and of gradients
         self.latest: tuple[np.ndarray, float, np.ndarray] | None = None
         self.value, self.slope = np.inf, point
 
@@ -31,8 +32,8 @@ class LBFGS:
             warnings.simplefilter("ignore", RuntimeWarning)  # about searches that fail
             functions = (lambda x: self.at(x)[0]), (lambda x: self.at(x)[1])
             length = line_search(*functions, self.point, direction, self.slope, self.value, maxiter=SEARCH)[0]
-        if length is None and len(self.steps):
-            self.steps, self.turns = self.steps[:0], self.turns[:0]
+        if length is None and self.steps:
+            self.steps, self.turns = [], []
             return self.advance()
         if length is None:
             return False
@@ -40,8 +41,8 @@ class LBFGS:
         value, slope = self.at(point)
         step, turn = point - self.point, slope - self.slope
         if step @ turn > FLAT * np.linalg.norm(step) * np.linalg.norm(turn):
-            self.steps = np.vstack([self.steps, step])[-self.history :]
-            self.turns = np.vstack([self.turns, turn])[-self.history :]
+            self.steps = [*self.steps, step][-self.history :]
+            self.turns = [*self.turns, turn][-self.history :]
         decreased = value < self.value
         self.point, self.value, self.slope = point, value, slope
         return decreased
@@ -49,9 +50,9 @@ class LBFGS:
     def direction(self) -> np.ndarray:
         """-H g, where H approximates the inverse Hessian by the two-loop recursion; the first step has length one."""
         found, weights = -self.slope, []
-        if not len(self.steps):
+        if not self.steps:
             return found / max(1.0, float(np.linalg.norm(found)))
-        inverse = 1 / np.einsum("ij,ij->i", self.steps, self.turns)
+        inverse = [1 / (step @ turn) for step, turn in zip(self.steps, self.turns, strict=True)]
         for step, turn, scale in zip(self.steps[::-1], self.turns[::-1], inverse[::-1], strict=True):
             weights.append(scale * (step @ found))
             found = found - weights[-1] * turn
@@ -68,13 +69,14 @@ class LBFGS:
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays from which `restore` continues."""
-        return {name: getattr(self, name) for name in STATE} | {"value": np.array([self.value])}
+        history = {name: np.reshape(getattr(self, name), (len(self.steps), len(self.point))) for name in HISTORY}
+        return history | {"point": self.point, "slope": self.slope, "value": np.array([self.value])}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state; raises ValueError if it is that of another function."""
         shapes = {name: state[name].shape[-1:] for name in STATE}
         if set(shapes.values()) != {self.point.shape} or state["steps"].shape != state["turns"].shape:
             raise ValueError("its points have another number of dimensions")
-        for name in STATE:
-            setattr(self, name, state[name])
+        self.point, self.slope = state["point"], state["slope"]
+        self.steps, self.turns = ([row.copy() for row in state[name]] for name in HISTORY)
         self.value = float(state["value"][0])

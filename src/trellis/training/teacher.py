@@ -16,7 +16,7 @@ from trellis.storage import as_path, atomic_write
 from trellis.tasks.lm import join
 
 STEPPED = "trellis.training.fit:by_steps"  # the way of fitting that reads the samples
-CACHE_FORMAT = 1  # increment when the samples of a seed change
+CACHE_FORMAT = 2  # increment when the samples of a seed change
 TOGETHER = 2048  # sentences sampled at a time
 
 

@@ -186,7 +186,7 @@ def of_nets(facts: Facts) -> Iterator[Candidate]:
     classes, large, small = num_classes(facts), facts.tokens > 300_000, facts.tokens < 100_000
     lanes = power_of_two(facts.tokens / 7500, 16, 128)
     epochs, fewest = (12, 4) if large else (max(20, FEWEST_TOKENS // facts.tokens), 8)
-    sizes = SIZES[3:] if facts.tokens < 20_000 else SIZES if small else SIZES[1:]
+    sizes = SIZES[3:] if facts.tokens < 5_000 else SIZES if 20_000 <= facts.tokens < 100_000 else SIZES[1:]
     for params, size in [("nested", size) for size in sizes] + [("neural", size) for size in SIZES[3:]]:
         states = size * classes
         options = nets(states, classes, params) | {
