@@ -23,6 +23,10 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], str]] = {  # data, options, and w
     "ngram": (SENTENCES, {"order": 2}, "bits per word"),
     "lds": (SENTENCES, {"dim": 2, "epochs": 1, "horizon": 2, "blocks": 2}, "dog"),
     "fhmm": (SENTENCES, {"layers": 2, "states": 2, "epochs": 1}, "bits per word"),
+    "pcfg": (SENTENCES, {"nonterminals": 3, "preterminals": 4, "epochs": 1}, "log p(tree, words)"),
+    "lstm": (SENTENCES, {"dim": 8, "epochs": 1}, "bits per word"),
+    "rnn": (SENTENCES, {"dim": 8, "epochs": 1}, "bits per word"),
+    "hmm-tagger": (TAGGED, {"states": 4, "epochs": 1}, "N"),
     "crf": (TAGGED, {"iterations": 3}, "N"),
 }
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from queue import SimpleQueue
 from threading import current_thread, main_thread
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ import trellis
 from explore.browser import chromium, page_of, violations
 from trellis.errors import TrellisError
 from trellis.explore.bundle import IMPORT, bundle, read_static
-from trellis.explore.embedded import ABOUT, example_sentences, explorer_section, in_script
+from trellis.explore.embedded import ABOUT, PACKED, example_sentences, explorer_section, in_script, most_sentences
 from trellis.explore.explorer import Explorer
 from trellis.explore.views import views_of
 from trellis.explore.widget import in_path, reply, widget
@@ -55,14 +56,13 @@ def test_the_section_is_text_in_html_and_in_xml(model: Any, tmp_path: Path) -> N
     found = data_of(section)
     assert section.count("<script") == section.count("</script>") == 2
     assert next(ElementTree.fromstring(section).iter("script")).text.startswith('{"css":')
-    words = {each["word"] for key, state in found["table"].items() if "/api/states/" in key for each in state["words"]}
-    assert set(HOSTILE) & words
+    assert set(HOSTILE) & set(found["table"][PACKED]["words"])
     assert json.loads(in_script(HOSTILE)) == HOSTILE
 
 
 def test_every_state_and_sentence_is_there(model: Any, tmp_path: Path) -> None:
     table = data_of(explorer_section(model, tmp_path))["table"]
-    assert {f"GET /api/states/{z}?model=0" for z in range(4)} <= table.keys()
+    assert len(table[PACKED]["x"]) == len(table[PACKED]["outgoing"]["ids"]) // table[PACKED]["outgoing"]["n"] == 4
     sentences = table[ABOUT]["models"][0]["examples"]
     assert sentences == example_sentences(views_of(model))
     for text in sentences:
@@ -132,11 +132,15 @@ def test_fields_in_paths() -> None:
     assert in_path("/api/states", "/api/map") is None
 
 
-def test_the_report_of_a_large_model_names_the_command(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trellis.explore.embedded.LARGEST", model.num_states - 1)
-    found = str(explorer_section(model, Path("runs/large")))
-    assert "run trellis explore runs/large" in found
-    assert "<script" not in found
+def test_the_report_of_a_large_model_says_what_is_left_out(model: Any, tmp_path: Path) -> None:
+    found = str(explorer_section(model, tmp_path, 3_000))
+    assert re.search(r"Each state is stored with its \d+ most probable words", found)
+
+
+def test_very_large_models_without_classes_have_fewer_sentences(model: Any) -> None:
+    assert most_sentences(model) == 20
+    assert most_sentences(SimpleNamespace(num_states=100_000)) == 1  # type: ignore[arg-type]
+    assert most_sentences(SimpleNamespace(num_states=100_000, params=SimpleNamespace(support=1))) == 20  # type: ignore[arg-type]
 
 
 def test_the_widget_sends_answers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from trellis.emissions import Partition
 from trellis.explore import kept, layout, snapshot
 from trellis.explore.kept import FILE, Kept
 from trellis.explore.layout import MOST_CENTRES, Layout, clusters, in_disc, place_states, principal, restored
+from trellis.explore.offline import PACKED
+from trellis.explore.packed import LEVELS, NEVER, PER_NAT, Links, StateTables, fitting, packed
 from trellis.explore.views import encoded, views_of
 from trellis.families.hmm import normalisers, state_views
 from trellis.families.hmm.config import HMMConfig
@@ -23,6 +25,7 @@ from trellis.storage import load_tensors, save_tensors
 
 EXACT = 1e-5
 BUDGET = 60_000
+STORED = 0.006  # relative error of stored probabilities
 
 
 def blobs(groups: int, members: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -179,16 +182,58 @@ def test_a_snapshot_has_the_answers_of_the_server_within_its_budget() -> None:
     table = snapshot(model, [sentence, "the ___ sees"], BUDGET)
     assert len(json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()) <= BUDGET
     found = views_of(model)
-    for key in ('POST /api/smooth {"model":0,"text":"the cat sees"}', "GET /api/map?model=0",
-                'POST /api/infill {"model":0,"text":"the ___ sees","top":10,"complete":true}',
-                "GET /api/states/4?model=0", "GET /api/about",
-                "GET /api/states?model=0&offset=0&limit=50&query=&sort=occupancy"):  # fmt: skip
+    for key in ('POST /api/smooth {"model":0,"text":"the cat sees"}', "GET /api/about", PACKED,
+                'POST /api/infill {"model":0,"text":"the ___ sees","top":10,"complete":true}'):  # fmt: skip
         assert key in table
     shown = table['POST /api/score {"model":0,"text":"the cat sees"}']
     assert shown["log_prob"] == pytest.approx(found.score(sentence)["log_prob"], rel=1e-4)  # type: ignore[attr-defined]
     less = snapshot(model, [sentence], BUDGET // 10)
     assert len(json.dumps(less, ensure_ascii=False, separators=(",", ":")).encode()) <= BUDGET // 10
-    assert len(less) < len(table)
+    assert len(json.dumps(less)) < len(json.dumps(table))
+
+
+def test_packed_states_are_those_of_the_server() -> None:
+    model = hmm(states=5)
+    states = snapshot(model, ["the cat"], BUDGET)[PACKED]
+    server = views_of(model)
+    server.background(lambda work: work())
+
+    def prob(stored: int) -> float:
+        return 0.0 if stored >= NEVER else float(np.exp(-stored / PER_NAT))
+
+    for z in range(5):
+        wanted = server.state(z)  # type: ignore[attr-defined]
+        top, n = states["top"], states["top"]["n"]
+        here = slice(z * n, z * n + n)
+        words = {
+            states["words"][i]: prob(q) for i, q in zip(top["ids"][here], top["probs"][here], strict=True) if i >= 0
+        }
+        assert words == pytest.approx({one["word"]: one["prob"] for one in wanted["words"]}, rel=STORED, abs=1e-20)
+        assert prob(states["occupancy"][z]) == pytest.approx(wanted["occupancy"], rel=STORED)
+        for name in ("outgoing", "incoming"):
+            n = states[name]["n"]
+            here = slice(z * n, z * n + n)
+            pairs = zip(states[name]["ids"][here], states[name]["values"][here], strict=True)
+            found = {i: prob(q) for i, q in pairs if i >= 0}
+            assert found == pytest.approx({one["id"]: one["prob"] for one in wanted[name]}, rel=STORED, abs=1e-9)
+
+
+@pytest.mark.parametrize("states", [10, 2_048, 8_192, 65_536])
+def test_all_states_fit_into_a_report(states: int) -> None:
+    room, rng = 3_400_000, np.random.default_rng(0)
+    levels = fitting(states, room)
+    links = Links(rng.integers(states, size=(states, 12)), rng.random((states, 12))) if states <= 8_192 else None
+    probs = rng.dirichlet(np.ones(60), states)
+    tables = StateTables(
+        rng.integers(10_000, size=(states, 60)), probs, np.full(10_000, 1e-4), rng.dirichlet(np.ones(states)),
+        rng.uniform(-1, 1, (states, 2)), rng.integers(128, size=states), [],
+        None if links is None else dict.fromkeys(("outgoing", "incoming", "neighbours"), links), [[]] * states,
+    )  # fmt: skip
+    found = packed(tables, [f"word{i}" for i in range(10_000)], room)
+    assert len(json.dumps(found, separators=(",", ":"))) <= room
+    assert len(found["x"]) == states
+    assert ("outgoing" in found) == (links is not None)
+    assert bool(found["left_out"]) == (levels[0] != LEVELS[0])
 
 
 def test_the_same_model_gives_the_same_snapshot() -> None:

@@ -11,6 +11,7 @@ import torch
 import trellis
 from corpora import hmm
 from running import run
+from trellis.engines import with_gaps
 from trellis.errors import TrellisError
 from trellis.families.hmm import lattice
 from trellis.families.hmm.lattice import sentence_trellis
@@ -18,6 +19,7 @@ from trellis.models.files import save_model
 from trellis.report.markup import SVG
 from trellis.report.trellis import FAINTEST, draw_trellis
 from trellis.testing.oracle import Paths
+from trellis.testing.problems import random_problem
 
 EXACT = 1e-9
 SENTENCE = "the cat sees"
@@ -74,3 +76,16 @@ def test_from_python(tmp_path: Path) -> None:
         drawn.save("x.png")
     with pytest.raises(TrellisError, match=r"draw\(\) is for HMMs"):
         trellis.train(["a b", "b a"] * 20, family="bigram").model.draw("a b")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sentence_with_gaps_is_solved_over_live_states(seed: int) -> None:
+    prior, transition, potentials, _ = random_problem(seed, 1, 5, 6, symbols=3, live=2, missing=0.4, shortest=5)
+    weights = potentials.widen(6).gather()[0].exp().numpy()
+    paths = Paths(prior.probs[0].numpy(), transition.dense().expand(4, 6, 6).numpy(), weights)
+    found = with_gaps.solve(prior, transition, potentials)
+    np.testing.assert_allclose(found.posterior, paths.smoothed(), atol=EXACT)
+    np.testing.assert_allclose(found.filtered[-1], paths.smoothed()[-1], atol=EXACT)
+    assert float(found.log_norms.sum()) == pytest.approx(np.log(paths.likelihood), abs=EXACT)
+    assert float(found.log_prob) == pytest.approx(np.log(paths.weights.max()), abs=EXACT)
+    assert paths.weight(found.path.numpy()) == pytest.approx(paths.weights.max(), abs=EXACT)

@@ -24,6 +24,13 @@ class Vectors(NamedTuple):
     rows: Tensor  # [B, T] int64
 
 
+class Top(NamedTuple):
+    """The most probable symbols of each state, in descending order."""
+
+    values: Tensor  # [K, n]: log p(symbol | state)
+    indices: Tensor  # [K, n]: the symbols; -1 where the state cannot emit so many
+
+
 class Emission(ABC):
     """p(x | z) for K states. Observations are a tensor, or a named tuple of tensors, that every method accepts."""
 
@@ -131,11 +138,11 @@ class SymbolEmission(Emission):
         values, words = zip(*(some.max(0) for some in self.by_state()), strict=True)
         return torch.cat(values), torch.cat(words)
 
-    def top(self, n: int) -> Tensor:
-        """The n most probable symbols of each state, in descending order: [K, n]; -1 instead of one that it cannot
-        emit."""
-        found = [some.topk(min(n, len(some)), 0) for some in self.by_state()]
-        return torch.cat([best.indices.masked_fill(best.values == -torch.inf, -1).T for best in found])
+    def top(self, n: int) -> Top:
+        """The n most probable symbols of each state; fewer if there are fewer symbols."""
+        found = [some.T.topk(min(n, len(some))) for some in self.by_state()]
+        values, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return Top(values, indices.masked_fill(values == -torch.inf, -1))
 
     def only(self, allowed: Tensor) -> SymbolEmission:
         """Restrict to the allowed symbols [V] bool; not renormalised."""

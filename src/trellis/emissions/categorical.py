@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from trellis.emissions.base import ENTRIES, SymbolEmission
+from trellis.emissions.base import ENTRIES, SymbolEmission, Top
 from trellis.emissions.partition import Partition
 from trellis.kernels import estimates
 from trellis.types import Potentials
@@ -91,15 +91,17 @@ class Categorical(SymbolEmission):
         assert self.sets is not None
         return self.sets[symbol]
 
-    def top(self, n: int) -> Tensor:
+    def top(self, n: int) -> Top:
         if self.partition is None:
             return super().top(n)
         words, begins, first = self.partition.words, self.partition.begins.tolist(), 0
-        found = words.new_full((self.num_states, n), -1)
+        shape = self.num_states, min(n, self.num_symbols)
+        found = Top(self.table.new_full(shape, -torch.inf), words.new_full(shape, -1))
         for begin, end, size in zip(begins, begins[1:], self.partition.counts, strict=False):
             best = self.table[words[begin:end], :size].topk(min(n, end - begin), 0)
-            own = words[begin:end][best.indices].masked_fill(best.values == -torch.inf, -1)
-            found[first : first + size, : len(own)] = own.T
+            own = slice(first, first + size), slice(len(best.values))
+            found.values[own] = best.values.T
+            found.indices[own] = words[begin:end][best.indices].masked_fill(best.values == -torch.inf, -1).T
             first += size
         return found
 

@@ -111,7 +111,7 @@ def solve(prior: Belief, transition: Transition, potentials: Potentials) -> Solv
     """Filter, smooth and find the Viterbi path of a batch of one sequence, which may have gaps."""
     passes = Passes(prior, transition, potentials)
     norms, filtered = passes.forward()
-    dense = (
-        passes.steps.stack([row.unsqueeze(0) for row in rows])[0] for rows in (filtered, passes.backward(filtered))
-    )
-    return Solved(torch.stack(norms), *dense, *passes.viterbi())
+    both = filtered, passes.backward(filtered)
+    ahead, posterior = (passes.steps.stack([row.unsqueeze(0) for row in rows])[0] for rows in both)
+    path, log_prob = passes.viterbi()
+    return Solved(torch.stack(norms), ahead, posterior, path, log_prob)

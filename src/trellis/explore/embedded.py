@@ -8,7 +8,7 @@ from typing import Any
 
 from trellis.errors import TrellisError
 from trellis.explore.bundle import bundle, read_static
-from trellis.explore.offline import BUDGET, SENTENCES, snapshot
+from trellis.explore.offline import BUDGET, PACKED, SENTENCES, snapshot
 from trellis.explore.views import Views, views_of
 from trellis.models.base import LanguageModel, PersistedModel
 from trellis.report.markup import Markup, element, section
@@ -18,8 +18,8 @@ ABOUT, ID = "GET /api/about", "explorer"
 SHORTEST, LONGEST = 4, 20  # words of a sentence
 MOST = 1_000  # sentences of the text that are considered
 CAPTION = "The sentences and states below were computed beforehand. For other sentences, run trellis explore {}."
-LARGEST = 512  # states of a model whose answers are computed for every report
-LARGE = "This model has {} states. To explore them, run trellis explore {}."
+MOST_WORK = 1 << 36  # transitions that the Viterbi paths of all sentences compare
+FEWER = "Since this model is large, there are only {} sentences."
 SCRIPT = """
 {modules}
 const given = JSON.parse(document.getElementById("explorer-data").textContent);
@@ -28,10 +28,8 @@ module_embedded.embed(document.getElementById("explorer"), given.css, given.tabl
 
 
 def explorer_section(model: PersistedModel, folder: Path, budget: int = BUDGET) -> Markup:
-    """A section of the report of a run. For a large model it only names the command, since its answers take long."""
-    if (model.num_states or 0) > LARGEST:
-        return section("Explorer", LARGE.format(f"{model.num_states:,}", folder))
-    sentences = example_sentences(views_of(model))
+    """A section of the report of a run. It says what was left out of a large model."""
+    sentences = example_sentences(views_of(model))[: most_sentences(model)]
     table = snapshot(model, sentences, budget, str(folder), folder)
     if ABOUT not in table or not table[ABOUT]["models"][0]["views"]:
         return Markup()
@@ -39,9 +37,19 @@ def explorer_section(model: PersistedModel, folder: Path, budget: int = BUDGET) 
     data = element("script", in_script({"css": read_static("explorer.css"), "table": table}), id=f"{ID}-data",
                    type="application/json")  # fmt: skip
     code = Markup(f"//<![CDATA[{SCRIPT.format(modules=bundle('embedded'))}//]]>")
+    notes = [CAPTION.format(folder), table.get(PACKED, {}).get("left_out", "")]
+    notes += [FEWER.format(len(sentences))] if most_sentences(model) < SENTENCES else []
     return section(
-        "Explorer", CAPTION.format(folder), element("div", id=ID), data, element("script", code, type="module")
+        "Explorer", " ".join(filter(None, notes)), element("div", id=ID), data, element("script", code, type="module")
     )
+
+
+def most_sentences(model: PersistedModel) -> int:
+    """The number of sentences: fewer if every word may be emitted by every one of very many states."""
+    params = getattr(model, "params", None)
+    sparse = getattr(params, "partition", None) is not None or getattr(params, "support", None) is not None
+    work = 1 if sparse else LONGEST * (model.num_states or 1) ** 2
+    return max(1, min(SENTENCES, MOST_WORK // work))
 
 
 def in_script(value: Any) -> Markup:

@@ -64,6 +64,8 @@ ENDPOINTS = (
              "The words whose vectors are most similar to that of a word"),
     Endpoint("layers", "GET", "/api/layers", (MODEL, Integer("layer", 0)), "The states of a layer of a factorial HMM"),
     Endpoint("tag", "POST", "/api/tag", (MODEL, TEXT), "The tag of each word", "tags"),
+    Endpoint("parse", "POST", "/api/parse", (MODEL, TEXT, Choice("method", "mbr", ("mbr", "viterbi"))),
+             "The constituents of a sentence under a grammar", "tree"),
     Endpoint("ngrams", "GET", "/api/ngrams", (MODEL, Text("prompt", ""), TOP),
              "The most probable next words, each with the length of the longest n-gram that was seen in training"),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from trellis.errors import TrellisError
 from trellis.explore.endpoints import Endpoint
+from trellis.explore.packed import StateTables
 from trellis.models.base import PersistedModel
 from trellis.registry import find_family
 from trellis.report.curves import json_lines
@@ -112,6 +113,10 @@ class Views:
         names = dict.fromkeys(name for line in lines for name in line if name not in TIMES)
         found = {name: [point(line, name) for line in lines if is_number(line.get(name))] for name in names}
         return {"series": [{"name": text(name), "points": points} for name, points in found.items() if points]}
+
+    def tables(self) -> StateTables | None:
+        """All states as arrays, for a page without a server; None if the model has no states."""
+        return None
 
     def background(self, turn: Turn[Any], keep: bool = True) -> None:
         """Do slow computations. `turn` runs a function that uses the model, while no query uses it. With `keep`,

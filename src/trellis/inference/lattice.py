@@ -38,8 +38,9 @@ def solve(prior: Belief, transition: Transition, potentials: Potentials) -> Solv
     path, score = discrete.viterbi(prior, transition, potentials)
     all_live = potentials.ids is None or filtered.probs.shape[-1] == transition.num_states
     live = None if all_live or potentials.ids is None else potentials.ids[0]  # [T, k]
-    dense = (to_dense(Belief(probs[0], live), transition.num_states) for probs in (filtered.probs, smoothed.probs))
-    return Solved(filtered.log_norms[0], *dense, path[0], score[0])
+    both = filtered.probs, smoothed.probs
+    ahead, posterior = (to_dense(Belief(probs[0], live), transition.num_states) for probs in both)
+    return Solved(filtered.log_norms[0], ahead, posterior, path[0], score[0])
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 // Requests to the server, or look-ups in the table of a page without one.
 
+import { Packed } from "./packed.js";
+
 export const OFFLINE = "Typing needs the server: trellis explore RUN";
 const KEPT = 200; // answers that are kept in memory
 
@@ -31,6 +33,7 @@ export class Client {
 
   constructor(table = null, ask = null) {
     this.table = table;
+    this.packed = table?.states ? new Packed(table.states) : null;
     this.ask = ask;
   }
 
@@ -42,6 +45,8 @@ export class Client {
     const key = keyOf(method, path, body);
     if (this.table && Object.hasOwn(this.table, key)) return this.table[key];
     if (this.#kept.has(key)) return this.#kept.get(key);
+    const found = this.packed?.answer(path);
+    if (found !== undefined) return found;
     if (!this.ask) throw new RequestError(OFFLINE);
     const answer = await this.ask(method, path, body);
     if (answer.ready !== false) this.#keep(key, answer);
@@ -78,6 +83,7 @@ export class Client {
   neighbours = (model, word, top) => this.get("/api/neighbours", { model, word, top });
   layers = (model, layer) => this.get("/api/layers", { model, layer });
   tag = (model, text) => this.post("/api/tag", { model, text });
+  parse = (model, text, method) => this.post("/api/parse", { model, text, method });
   ngrams = (model, prompt) => this.get("/api/ngrams", { model, prompt });
 }
 

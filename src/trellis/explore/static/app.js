@@ -10,9 +10,10 @@ import { mapView } from "./view_map.js";
 import { questionsView } from "./view_questions.js";
 import { trainingView } from "./view_training.js";
 import { compareView } from "./view_compare.js";
-import { layersView, neighboursView, ngramsView, tagsView } from "./view_families.js";
+import { layersView, neighboursView, ngramsView, tagsView, treeView } from "./view_families.js";
 
 const VIEWS = {
+  tree: ["A tree", treeView],
   sentence: ["A sentence", sentenceView],
   tags: ["Tags", tagsView],
   ngrams: ["N-grams", ngramsView],

@@ -1,8 +1,9 @@
-// Views of the other families: neighbours (LDS), layers (factorial HMM), tags (taggers) and n-grams.
+// Views of the other families: neighbours (LDS), layers (factorial HMM), tags (taggers), n-grams and trees (grammars).
 
 import { latest } from "./api.js";
 import { bar, debounce, field, fill, h, problem, table } from "./dom.js";
-import { percent, probability, word } from "./format.js";
+import { number, percent, probability, word } from "./format.js";
+import { treePlot } from "./plot_tree.js";
 import { examples } from "./examples.js";
 
 const TOP = 20;
@@ -63,6 +64,27 @@ export function tagsView(app, params) {
     },
   });
   return h("div", null, element[0], examples(app, set), element[1]);
+}
+
+const METHODS = { mbr: "most correct constituents expected", viterbi: "most probable tree" };
+
+export function treeView(app, params) {
+  const method = h("select", { onchange: () => set(asking.value) }, Object.entries(METHODS).map(([name, text]) => h("option", { value: name, selected: name === params.method }, text)));
+  const { element, set } = asked(app, {
+    name: "Sentence", key: "text", first: params.text ?? app.info.examples?.[0] ?? "", empty: "Type a sentence to see its tree.",
+    request: (text) => app.client.parse(app.model, text.trim(), method.value),
+    show: (data) => {
+      const rows = data.constituents.map((each) => [each.symbol, data.words.slice(each.start, each.stop).join(" ")]);
+      return [
+        h("p", { class: "summary" }, `log p(tree, words) = ${number(data.log_prob)}`),
+        h("div", { class: "tree scroll", tabindex: "0", role: "region", "aria-label": "Tree" }, treePlot(data)),
+        h("details", null, h("summary", null, "The constituents as a table"), table("Constituents", ["symbol", "words"], rows)),
+        h("p", { class: "note" }, h("code", null, data.command)),
+      ];
+    },
+  });
+  const asking = element[0].querySelector("input");
+  return h("div", null, element[0], examples(app, set), app.client.live ? h("div", { class: "controls" }, field("Method", method)) : null, element[1]);
 }
 
 export function layersView(app, params) {

@@ -28,17 +28,10 @@ export function statesView(app, params) {
 /** One page of states; without a server, searched and sorted among those that the page contains. */
 export async function stateList(app, offset, { query, sort }, limit = PAGE) {
   if (app.client.live) return app.client.states(app.model, offset, limit, query, sort);
-  const all = ownStates(app);
-  const found = query ? all.filter((state) => state.words.some((each) => each.word === query)) : all;
-  const share = (state) => state.words.find((each) => each.word === query)?.prob ?? 0;
-  const keys = { occupancy: (state) => -(query ? share(state) : state.occupancy), class: (state) => state.class ?? 0, id: (state) => state.id };
-  const sorted = [...found].sort((a, b) => keys[sort](a) - keys[sort](b) || a.id - b.id);
-  return { items: sorted.slice(offset, offset + limit), total: sorted.length, offset };
-}
-
-function ownStates(app) {
-  const key = new RegExp(`^GET /api/states/\\d+\\?model=${app.model}$`);
-  return Object.entries(app.client.table ?? {}).filter(([name]) => key.test(name)).map(([, state]) => state);
+  const found = app.client.packed?.list(query) ?? [];
+  const keys = { occupancy: (state) => -(state.share ?? state.occupancy), class: (state) => state.class ?? 0, id: (state) => state.id };
+  const sorted = found.sort((a, b) => keys[sort](a) - keys[sort](b) || b.occupancy - a.occupancy || a.id - b.id);
+  return { items: sorted.slice(offset, offset + limit).map(({ id }) => app.client.packed.summary(id)), total: sorted.length, offset };
 }
 
 function stateTable(app, page, turn) {
@@ -81,7 +74,7 @@ function statePage(app, state, params) {
         state.neighbours?.length ? h("section", { "aria-labelledby": "neighbours" }, h("h3", { id: "neighbours" }, "Similar states"), linked(app, state.neighbours, "similarity", "Similar states")) : null,
       ),
     ),
-    h("section", { "aria-labelledby": "contexts" }, h("h3", { id: "contexts" }, "In the corpus"), contexts(state.contexts)),
+    h("section", { "aria-labelledby": "contexts" }, h("h3", { id: "contexts" }, "In the corpus"), contexts(app, state.contexts)),
   ];
 }
 
@@ -121,12 +114,19 @@ function lift({ prob, base }) {
 }
 
 function linked(app, items, key, label) {
-  if (!items?.length) return h("p", { class: "note" }, "None.");
+  if (!items) return missing(app);
+  if (!items.length) return h("p", { class: "note" }, "None.");
   const most = Math.max(...items.map((each) => each[key]), 1e-12);
   return h("ol", { class: "linked", "aria-label": label }, items.map((each) => h("li", null, h("a", { href: app.link("state", { id: each.id }) }, each.label), bar(each[key] / most), h("span", { class: "number" }, probability(each[key])))));
 }
 
-function contexts(found) {
+/** What stands in place of an answer that is not there. */
+function missing(app) {
+  return h("p", { class: "note" }, app.client.live ? "Being computed; open this page again in a minute." : "Not stored in this page; run trellis explore RUN.");
+}
+
+function contexts(app, found) {
+  if (!found) return missing(app);
   if (!found?.length) return h("p", { class: "note" }, "There are no examples: the corpus is not at hand.");
   const row = ({ before, word: token, after, prob }) =>
     h("tr", null, h("td", { class: "before" }, before.join(" ")), h("th", { scope: "row" }, word(token)), h("td", { class: "after" }, after.join(" ")), h("td", { class: "number" }, probability(prob)));

@@ -17,6 +17,7 @@ from trellis.errors import TrellisError
 from trellis.explore.kept import Kept
 from trellis.explore.language import LanguageViews
 from trellis.explore.layout import Layout, place_states, restored
+from trellis.explore.packed import StateTables
 from trellis.explore.views import Answer, Turn
 from trellis.families.hmm.concordance import Concordance
 from trellis.families.hmm.lattice import WORDS
@@ -79,7 +80,7 @@ class StateViews(LanguageViews):
     def top_words(self) -> Tensor:
         """The most probable words of each state: [K, n]; -1 instead of a word that it cannot emit."""
         with torch.no_grad():
-            return self.model.parts().emission.top(WORDS)
+            return self.model.parts().emission.top(WORDS).indices
 
     @property
     def best_words(self) -> Tensor:
@@ -289,6 +290,12 @@ class StateViews(LanguageViews):
             if len(found[pair // size]) < WORDS:
                 found[pair // size].append(pair % size)
         return [self.written(words) for words in found]
+
+    def tables(self) -> StateTables | None:
+        """All states as arrays, for a page without a server."""
+        from trellis.families.hmm.state_tables import state_tables
+
+        return state_tables(self)
 
     @torch.no_grad()
     def map(self) -> Answer:

@@ -16,6 +16,7 @@ FAMILY = Family(
         "em": "trellis.learning.em:EMLearner",
         "stepwise-em": "trellis.learning.em:StepwiseEMLearner",
     },
+    explore="trellis.families.pcfg.views:PCFGViews",
     report="trellis.families.pcfg.sections:sections",
     order="sentences",
 )
