@@ -23,7 +23,8 @@ def main() -> None:
 
 
 def interrupt(number: int, frame: "FrameType | None") -> None:
-    """Raise KeyboardInterrupt, but leave at once during an import, whose callbacks may print or swallow exceptions."""
+    """Raise KeyboardInterrupt. During an import, exit the process at once instead, because callbacks of imports may
+    print or swallow the exception."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("importlib."):
             leave()

@@ -127,7 +127,8 @@ def choose(options: Mapping[str, T], name: str, what: str) -> T:
 
 
 def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
-    """Build a config dataclass from a table, checking every key and value; errors about keys end with `owner`."""
+    """Build a config dataclass from a table, checking every key and value. The text `owner` ends error messages
+    about keys."""
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {shown(table)}.")
     hints = get_type_hints(cls)

@@ -53,7 +53,7 @@ class Partition(nn.Module):
         return None if self.own is None else self.own[self.word_class]
 
     def groups(self, rows: Tensor) -> Groups:
-        """The classes as groups of live states, indexed by `rows` [...]."""
+        """One group of live states per class. `rows` [...] holds the class of each position."""
         return Groups(self.windows, rows, self.own is None)
 
     def state_class(self) -> Tensor:

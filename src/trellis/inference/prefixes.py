@@ -58,7 +58,7 @@ class Prefixes:
         return chain
 
     def extend(self, level: list[Prefix], found: dict[Prefix, Position]) -> None:
-        """Add the positions of prefixes whose parents are known."""
+        """Compute the positions of the prefixes in `level` from those of their parents, and add them to `found`."""
         for in_context in (True, False):
             chosen = [one for one in level if one not in found and bool(one.tokens) != in_context]
             if chosen:

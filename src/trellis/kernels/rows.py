@@ -103,7 +103,7 @@ def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def layer_gradients(grad: Tensor, x: Tensor, out: Tensor, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
-    """The gradients of W x + b, W and b, given that of relu(W x + b)."""
+    """The gradients with respect to W x + b, to W and to b, given the gradient with respect to relu(W x + b)."""
     grad = torch.ops.aten.threshold_backward(grad, out, 0)
     return grad, product(grad.T, x).to(dtypes[0]), sum_rows(grad).to(dtypes[1])
 

@@ -135,7 +135,8 @@ def merge_rise(a: int, b: int, alive: np.ndarray, classes: Classes, table: np.nd
 def fill_rises(
     slot: int, others: np.ndarray, alive: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
 ) -> None:
-    """Set the rise (see `merge_rise`) from merging the slot with each other one, in the upper triangle of `rises`."""
+    """For every other slot, store the rise (see `merge_rise`) that merging it with this slot would cause, in the upper
+    triangle of `rises`."""
     for other in others:
         a, b = min(slot, other), max(slot, other)
         rises[a, b] = merge_rise(a, b, alive, classes, table)

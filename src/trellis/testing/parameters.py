@@ -96,7 +96,7 @@ def normalised_parts(case: Case) -> None:
 
 
 def single_precision(case: Case) -> None:
-    """Parameters in float32 have normalised parts in float32."""
+    """Check that parameters in float32 give normalised distributions in float32."""
     parts = deepcopy(case.given).float().eval().parts()
     require(parts.start.dtype == parts.transition.dense().dtype == torch.float32, "they are not float32")
     assert_normalised(parts)

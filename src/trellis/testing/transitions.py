@@ -39,7 +39,8 @@ def check_transition(
         The arguments of `build`, tensors in float64.
     statistics
         `statistics(transition, pairs)` computes the statistics of expected transitions [n, m, K, K] independently of
-        the transition's methods. By default, its own `collect` over all states is used.
+        the transition's methods. By default, the transition's own `collect` over
+        all states is used.
     inverts
         Whether samples are drawn by inversion of whole rows, so that they equal those of a dense matrix.
 

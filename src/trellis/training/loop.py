@@ -125,7 +125,8 @@ class _Run:
             yield True
 
     def resumed(self) -> AbstractContextManager[None]:
-        """A context for a step; the first one after resuming is the first to use all tensors of the checkpoint."""
+        """A context for a training step. The first step after resuming uses all tensors of the checkpoint, so an error
+        there is reported as a damaged checkpoint."""
         first = 0 < self.state.step == self.resumed_step
         return intact(self.run_dir / LAST) if first and self.run_dir is not None else nullcontext()
 

@@ -145,14 +145,14 @@ def tile_band(probs: Tensor) -> Tensor:
 
 
 def offsets(before: Tensor, after: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The band offset of each pair of states, and whether the pair is inside the band: [..., k], [..., k'] -> [..., k,
-    k'] each."""
+    """For each pair of states in `before` [..., k] and `after` [..., k'], its band offset, and whether it is inside the
+    band. Both results are [..., k, k']."""
     offset = after.unsqueeze(-2) - before.unsqueeze(-1) + width // 2
     return offset.clamp(0, width - 1), (offset >= 0) & (offset < width)
 
 
 def band_blocks(probs: Tensor, rows: Tensor, offset: Tensor, inside: Tensor) -> Tensor:
-    """probs[rows, offset] inside the band, else zero: [..., k, k']."""
+    """Blocks [..., k, k'] of the dense matrix: probs[row, offset] inside the band of each row, and zero outside."""
     return take(probs.flatten(), rows.unsqueeze(-1) * probs.shape[1] + offset) * inside
 
 

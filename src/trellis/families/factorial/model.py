@@ -228,7 +228,7 @@ class FHMM(GradientModel, StateModel):
 
 
 def sentences(tokens: Tensor, lengths: Tensor | None) -> Batch:
-    """A batch of new sentences [B, T], all of length T by default."""
+    """A batch of sentences [B, T] without an earlier mean field. Without `lengths`, all have length T."""
     lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
     return Batch(tokens, lengths, torch.ones_like(lengths, dtype=torch.bool), all_fresh=True)
 

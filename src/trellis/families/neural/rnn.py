@@ -129,7 +129,7 @@ class RNN(Recurrent):
 def run_layer(
     layer: nn.Module, inputs: Tensor, before: tuple[Tensor, ...], lengths: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Outputs [B, T, d] of a recurrent layer and its memory after each sequence's last step, [1, B, d] each."""
+    """The outputs [B, T, d] of a recurrent layer, and its memory after each sequence's last step: tensors [1, B, d]."""
     if lengths is None:
         return layer(inputs, before)
     packed = pack_padded_sequence(inputs, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)

@@ -30,7 +30,7 @@ def brown(corpus: Corpus, config: PCFGConfig, seed: int) -> Partition:
 
 
 class WordNet(nn.Module):
-    """Logits f(e_T) . a_x + b_x of words x and preterminals T: those that can emit x."""
+    """Logits f(e_T) . a_x + b_x, for each word x and each preterminal T that can emit x."""
 
     def __init__(
         self, words: int, preterminals: int, partition: Partition | None, dim: int, depth: int, dropout: float

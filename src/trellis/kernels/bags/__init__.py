@@ -77,7 +77,7 @@ class Sums(NamedTuple):
 
 
 def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """Concatenate the ranges start, start + 1, ..."""
+    """Concatenate ranges of integers, each given by its start and its length."""
     before = lengths.cumsum(0) - lengths
     return torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()), device=starts.device)
 

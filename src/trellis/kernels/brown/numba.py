@@ -221,7 +221,7 @@ def fill_some_rises(others: Array, slot: int, shared: Array, classes: Classes, t
 
 
 def fill_rises(slot: int, others: Array, alive: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Set the rise (see `merge_rise`) from merging the slot with each of the others."""
+    """For every other slot, store the rise (see `merge_rise`) that merging it with this slot would cause."""
     shared = alive[(classes.follows[slot, alive] > 0) | (classes.precedes[slot, alive] > 0)]
     share(fill_some_rises, others, len(others) * len(shared), slot, shared, classes, table, rises)
 
