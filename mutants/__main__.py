@@ -108,8 +108,8 @@ def selected(options: argparse.Namespace) -> list[Mutant]:
     if options.again:
         found = [json.loads(line) for line in options.again.read_text().splitlines()]
         return [Mutant(**one["mutant"]) for one in found if one["result"] in ("survived", "uncovered")]
-    found = (mutant for mutant in shuffled(PACKAGE, options.seed) if not options.only or options.only in mutant.file)
-    return list(islice(found, options.number))
+    every = (mutant for mutant in shuffled(PACKAGE, options.seed) if not options.only or options.only in mutant.file)
+    return list(islice(every, options.number))
 
 
 def chosen(mutant: Mutant, covering: Covering, budget: float) -> list[str]:

@@ -203,7 +203,7 @@ class RunConfig(Options):
 
     def is_set(self, name: str) -> bool:
         """Whether an option "section.key" was set, or differs from its default."""
-        return name in self.given or self.value(name) != _defaults(type(self.model)).value(name)
+        return name in self.given or self.value(name) != _defaults(self.model.__class__).value(name)
 
     def value(self, name: str) -> Any:
         """The value of the option "section.key"."""
