@@ -106,10 +106,10 @@ def record(session: Session, options: argparse.Namespace) -> None:
 
 def selected(options: argparse.Namespace) -> list[Mutant]:
     if options.again:
-        results = [json.loads(line) for line in options.again.read_text().splitlines()]
-        return [Mutant(**one["mutant"]) for one in results if one["result"] in ("survived", "uncovered")]
-    found = (mutant for mutant in shuffled(PACKAGE, options.seed) if not options.only or options.only in mutant.file)
-    return list(islice(found, options.number))
+        found = [json.loads(line) for line in options.again.read_text().splitlines() if line.startswith("{")]
+        return [Mutant(**one["mutant"]) for one in found if one["result"] in ("survived", "uncovered")]
+    every = (mutant for mutant in shuffled(PACKAGE, options.seed) if not options.only or options.only in mutant.file)
+    return list(islice(every, options.number))
 
 
 def chosen(mutant: Mutant, covering: Covering, budget: float) -> list[str]:
