@@ -118,9 +118,9 @@ def beside(bench: str, name: str, judge: LanguageModel, one: np.ndarray, other: 
 
 def judge_of(model: ChainModel, corpus: Any, name: str, device: str) -> LanguageModel:
     """A saved model, or the 5-gram model of the same training text if it is called "ngram"."""
-    judge: LanguageModel = trellis.NGram.fit(model.vocab, corpus["train"])
-    if name != "ngram":
-        judge = trellis.load(name, None, device)
+    judge: Any = (
+        trellis.NGram.fit(model.vocab, corpus["train"]) if name == "ngram" else trellis.load(name, None, device)
+    )
     if list(judge.vocab.words) != list(model.vocab.words):
         raise SystemExit(f"The judge {name} has another vocabulary than the model.")
     return judge
