@@ -94,7 +94,7 @@ def whole_training(size: int, iterations: int, with_peer: bool) -> None:
         ours = run_job("trellis", folder, iterations)
         peer = run_job("crfsuite", folder, iterations) if with_peer else {}
     case = f"{size} sentences, {tags} tags"
-    for metric, unit in (("cpu_seconds", "s"), ("memory_gb", "GB"), ("accuracy", "%")):
+    for metric, unit in (("cpu_seconds", "s"), ("memory", "GiB"), ("accuracy", "%")):
         theirs = peer.get(metric, peer.get("error"))
         ratio = theirs / ours[metric] if isinstance(theirs, float) and metric != "accuracy" else None
         emit("crf", case, metric, ours[metric], "crfsuite", theirs, ratio, unit)
@@ -141,7 +141,7 @@ def job(library: str, folder: Path, iterations: int) -> None:
     tag = {"trellis": with_trellis, "crfsuite": with_crfsuite}[library](*read(folder / "train"), iterations)
     words, tags = read(folder / "test")
     pairs = list(zip(chain.from_iterable(tags), chain.from_iterable(tag(words)), strict=True))
-    figures = {"cpu_seconds": process_time(), "memory_gb": peak_mb(os.getpid()) / 1024}
+    figures = {"cpu_seconds": process_time(), "memory": peak_mb(os.getpid()) / 1024}
     print(json.dumps(figures | {"accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs)}))
 
 
