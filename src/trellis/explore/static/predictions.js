@@ -24,7 +24,7 @@ function prediction(app, item, most, verb, use) {
   const button = states.length
     ? h("button", { type: "button", class: "word", "aria-expanded": "false", title: "the states that carry it", onclick: toggle }, shown)
     : h("span", { class: "word" }, shown);
-  const action = use && item.word !== "<eos>" ? h("button", { type: "button", class: "use", "aria-label": `${verb} ${shown}`, onclick: () => use(item.word) }, verb) : null;
+  const action = use && item.word !== "<eos>" ? h("button", { type: "button", class: "use", "aria-label": `${verb} ${shown}`, onclick: () => use(item.word) }, verb) : use && h("span", { class: "unused" });
   return h("li", null, h("div", { class: "row" }, button, bar(item.prob / most), h("span", { class: "number" }, probability(item.prob)), action), carried);
 }
 
