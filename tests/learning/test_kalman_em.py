@@ -56,7 +56,7 @@ def test_scaling_the_observations_changes_nothing_unless_their_noise_is_spherica
 def test_states_that_are_observed_are_regressed_on_those_before() -> None:
     """Without noise of the observations, the transition is that of least squares, and its noise the residuals'."""
     generator, eye = torch.Generator().manual_seed(1), torch.eye(2, dtype=torch.float64)
-    values = torch.randn(50, 3, 2, generator=generator, dtype=torch.float64).cumsum(1)
+    values = torch.randn(50, 2, 2, generator=generator, dtype=torch.float64).cumsum(1)
     begin = Normal(torch.zeros(2).double(), eye), Dynamics(eye, eye), Observation(eye, HARDLY * eye)
     found = next(learn_exactly(*begin, values)).dynamics
     before, after = values[:, :-1].flatten(0, 1), values[:, 1:].flatten(0, 1)
