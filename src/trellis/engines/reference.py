@@ -94,7 +94,8 @@ class Steps:
         if self.written is not None:
             return self.written[:, t]
         rows, ids = self.potentials.rows[:, t : t + 1], self.potentials.ids
-        here = self.potentials._replace(rows=rows, ids=None if ids is None else ids[:, t : t + 1])
+        ids = None if ids is None else ids[:, t : t + 1]
+        here = self.potentials._replace(rows=rows, ids=ids, all_observed=False)  # padding has no row
         return (here.widen(self.num_states) if self.wide[t] else here).gather()[:, 0]
 
     def weights(self, t: int) -> tuple[Tensor, Tensor]:

@@ -57,7 +57,9 @@ def application(
     routes += [Route(path, sender(*file)) for path, file in static_files().items()]
     errors: Any = {404: not_found, 405: wrong_method}
     guard = Middleware(Guard, hosts=hosts, token=token)
-    return Starlette(routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lifespan)
+    app = Starlette(routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    return app
 
 
 def handler(explorer: Explorer, queue: Turns, endpoint: Endpoint) -> Callable[[Request], Any]:

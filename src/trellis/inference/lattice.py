@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trellis.engines import with_gaps
 from trellis.engines.reference import to_dense
-from trellis.engines.with_gaps import Solved
+from trellis.engines.with_gaps import Solved as Solved
 from trellis.inference import discrete
 from trellis.transitions import Transition
 from trellis.types import Belief, Potentials

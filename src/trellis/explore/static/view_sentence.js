@@ -36,7 +36,7 @@ class Sentence {
     this.stage = h("div", { class: "stage scroll" });
     this.numbers = h("div");
     this.panel = h("section", { class: "panel", "aria-label": "The chosen word", hidden: true });
-    this.next = h("section", { class: "panel", "aria-labelledby": "next-words" });
+    this.next = h("section", { class: "panel", "aria-labelledby": "next-words" }, h("h2", { id: "next-words" }, "The next word"), h("p", { class: "note" }, "Computing …"));
     this.element = h(
       "div",
       { class: "sentence" },

@@ -12,7 +12,6 @@ from torch import Tensor
 from trellis.constraints import anything
 from trellis.constraints.constructors import conjunction
 from trellis.corpus import GAP
-from trellis.engines.with_gaps import Solved
 from trellis.errors import TrellisError
 from trellis.explore.language import LONGEST_SENTENCE, in_bits
 from trellis.explore.views import Answer, command
@@ -20,7 +19,7 @@ from trellis.families.hmm.model import HMM
 from trellis.families.hmm.state_views import StateViews
 from trellis.inference import queries
 from trellis.inference.infilling import best_words
-from trellis.inference.lattice import lattice, solve
+from trellis.inference.lattice import Solved, lattice, solve
 
 MOST_STATES, WORTH = 24, 0.01  # maximum number of states in a trellis; minimum peak posterior of a state
 FAINTEST = 0.002  # minimum posterior of a transition
