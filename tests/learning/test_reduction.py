@@ -40,9 +40,10 @@ def test_every_gradient_is_a_sum_over_processes(sent: list[int], monkeypatch: py
     assert [[one.numel() for one in bucket] for bucket in gradients.buckets] == [[1, 2], [3], [4]]
     for _ in range(2):
         sent.clear()
-        with gradients.summed():
+        with gradients.arriving(captured=False):
             (first.sum() + (2 * second * second).sum() + 5 * third.sum()).backward()
-            assert sent == []  # the first bucket waits for a weight that is not used
+        assert sent == []  # the first bucket waits for a weight that is not used
+        gradients.finish()
         assert sent == [2, 3, 4]
         for weight, slope in ((first, 1), (second, 4), (third, 5)):
             torch.testing.assert_close(weight.grad, torch.full_like(weight, PROCESSES * slope))
@@ -56,12 +57,23 @@ def test_complete_buckets_are_sent_before_the_backward_pass_ends(
     monkeypatch.setattr(reduction, "BUCKET", 8)
     early, late = weights(1, 1)
     gradients = Gradients([early, late])
-    with gradients.summed():
+    with gradients.arriving(captured=False):
         late.sum().backward()
         assert sent == [1]
         early.sum().backward()
         assert sent == [1, 1]
+    gradients.finish()
     torch.testing.assert_close([early.grad, late.grad], [torch.full_like(early, PROCESSES)] * 2)
+
+
+def test_a_captured_pass_sends_nothing_before_its_end(sent: list[int]) -> None:
+    (weight,) = weights(2)
+    gradients = Gradients([weight])
+    with gradients.arriving(captured=True):
+        weight.sum().backward()
+    assert sent == []
+    gradients.finish()
+    torch.testing.assert_close(weight.grad, torch.full_like(weight, PROCESSES))
 
 
 def test_a_bucket_has_one_type(sent: list[int]) -> None:
@@ -71,6 +83,8 @@ def test_a_bucket_has_one_type(sent: list[int]) -> None:
 
 def test_a_process_alone_sums_nothing() -> None:
     (weight,) = weights(2)
-    with Gradients([weight]).summed():
+    gradients = Gradients([weight])
+    with gradients.arriving(captured=False):
         weight.sum().backward()
+    gradients.finish()
     torch.testing.assert_close(weight.grad, torch.ones_like(weight))
