@@ -44,9 +44,12 @@ def main() -> None:
     parser.add_argument("run", help="the folder of a run")
     parser.add_argument("--figure", action="append", choices=FIGURES, help="repeatable (default: all)")
     args = parser.parse_args()
-    model = load(args.run)
+    try:
+        model = load(args.run)
+    except TrellisError as error:
+        parser.error(str(error))
     if not isinstance(model, PCFG):
-        raise TrellisError(f"{args.run} is not a grammar.")
+        parser.error(f"{args.run} is not a grammar.")
     for name in args.figure or FIGURES:
         print(FIGURES[name](model, name), flush=True)
 

@@ -241,6 +241,18 @@ def test_text_is_a_string(make: Any, value: Any) -> None:
 def test_arguments_of_the_wrong_kind() -> None:
     with pytest.raises(TrellisError, match="one_of takes a list of sentences"):
         one_of("a b")
+    with pytest.raises(TrellisError, match="one_of takes a list of sentences"):
+        one_of(5)  # type: ignore[arg-type]
+    for allowed in (5, [["a"], 5], [["a", 5]]):
+        with pytest.raises(TrellisError, match=r"\b5\b"):
+            positions(allowed)  # type: ignore[arg-type]
+    with pytest.raises(TrellisError, match="more than 20,000 states"):
+        length(0, 10**13)
+    with pytest.raises(TrellisError, match="The edges of an automaton are"):
+        table({"s": {"a": "t"}}, ["s"], ["t"])
+    with pytest.raises(TrellisError, match="is made of text"):
+        table({"s": {("a",): "t"}}, "s", ["t"]).compile(VOCAB)
+    assert table({0: {np.int64(1): 1}}, 0, [1]).compile(VOCAB).accepts([1])
     for edges in (["s"], {"s": ["a"]}, {"s": {"a": ["t"]}}):
         with pytest.raises(TrellisError, match="The edges of an automaton are"):
             table(edges, "s", ["t"])  # type: ignore[arg-type]

@@ -78,9 +78,16 @@ def test_a_heading_of_ones_own(write) -> None:
     assert chapters == [["preface"], ["CHAPTER I", "one"], ["CHAPTER II", "two"]]
 
 
-@pytest.mark.parametrize("heading", ["[ab]+x", "(?:ab){2}", "(a|b)*x", "(?:a+){0,1}b", "^a|^b+"])
+@pytest.mark.parametrize("heading", ["[ab]+x", "(?:ab){2}", "(a|b)*x", "(?:a+){0,1}b", "^a|^b+", "^[+-9]", "(a)?" * 45])
 def test_a_heading_may_repeat_what_matches_in_one_way(heading: str) -> None:
     assert make_recipe(DataConfig(heading=heading)).heading == heading
+
+
+@pytest.mark.parametrize("heading", [r"^=.*=$", r"^[=x]+$"])
+def test_the_beginning_of_a_long_line_is_no_heading(write, heading: str) -> None:
+    rows = ["a", "=x=", "b", "=" + "x" * (LONGEST - 2) + "= and more", "c", "=x=", "d"]
+    found = read_documents(write("\n".join(rows)), documents="heading", heading=heading)
+    assert [one[0] for one in found] == ["a", "=x=", "=x="]
 
 
 def test_headings_are_searched_in_the_first_characters_of_a_line(write) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from estimator_cases import CASES, LENGTHS, STATES, Case
 
+import trellis
 from trellis import TrellisError
 from trellis.estimators import CategoricalHMM, GaussianHMM, plot_posterior, plot_states, plot_transitions
+from trellis.estimators.displays import marker
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is missing")
 matplotlib.use("Agg")
@@ -51,6 +53,20 @@ def test_axes_are_made_if_none_are_given() -> None:
         plt.close(ax.figure)
     ax = plot_states(model, "abra", ax=Figure().subplots())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b", "c", "d", "r"]
+
+
+def test_words_of_states_with_few_words() -> None:
+    text = ["a b c d", "b a c", "c c a e f"] * 20
+    model = trellis.train(text, states=6, emission="brown", classes=3, epochs=1).model
+    ax = plot_states(model, ax=Figure().subplots())
+    words = [len(one.words) for one in model.states(6, 5)]
+    assert len(set(words)) > 1
+    assert len(ax.texts) == sum(words)
+
+
+def test_states_of_one_colour_have_different_markers() -> None:
+    for colours in (7, 10):
+        assert len({(state % colours, marker(state)) for state in range(14)}) == 14
 
 
 def test_gaps_and_named_sequences() -> None:

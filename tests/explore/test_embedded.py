@@ -16,6 +16,7 @@ import pytest
 import trellis
 from explore.browser import chromium, page_of, violations
 from trellis.errors import TrellisError
+from trellis.explore import offline
 from trellis.explore.bundle import IMPORT, bundle, read_static
 from trellis.explore.embedded import ABOUT, PACKED, example_sentences, explorer_section, in_script, most_sentences
 from trellis.explore.explorer import Explorer
@@ -126,6 +127,12 @@ def test_wrong_messages_are_refused_in_one_sentence(asked: Any, model: Any) -> N
     assert "answer" not in answer
 
 
+def test_an_unexpected_failure_is_answered_too(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Explorer, "answer", lambda *given: {}["lost"])
+    answer = reply(Explorer([views_of(model)]), {"id": 1, "method": "GET", "path": "/api/about"})
+    assert answer == {"id": 1, "error": "The question failed; the log has the reason."}
+
+
 def test_fields_in_paths() -> None:
     assert in_path("/api/states/{id}", "/api/states/17") == {"id": "17"}
     assert in_path("/api/states/{id}", "/api/states") is None
@@ -135,6 +142,12 @@ def test_fields_in_paths() -> None:
 def test_the_report_of_a_large_model_says_what_is_left_out(model: Any, tmp_path: Path) -> None:
     found = str(explorer_section(model, tmp_path, 3_000))
     assert re.search(r"Each state is stored with its \d+ most probable words", found)
+
+
+def test_states_that_do_not_fit_into_a_report(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline, "packed", lambda *given: None)
+    found = str(explorer_section(model, tmp_path))
+    assert "Its states are too many for a report." in found
 
 
 def test_very_large_models_without_classes_have_fewer_sentences(model: Any) -> None:

@@ -28,6 +28,9 @@ def test_gradients_and_other_shapes_use_blas() -> None:
     matrix = torch.rand(ROWS, STATES, requires_grad=True)
     thin.times_few(matrix, torch.rand(4, STATES)).sum().backward()
     assert matrix.grad is not None
+    for width in (STATES - 1, STATES + 1):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            thin.times_few(matrix.detach(), torch.rand(4, width))
     square = torch.rand(ROWS, ROWS)
     for shape in ((ROWS,), (2, 3, ROWS)):
         message = torch.rand(shape)

@@ -43,6 +43,15 @@ def test_conformance(rate: float) -> None:
     check_transition(partial(masked, rate), *parameters())
 
 
+def test_a_lazy_softmax_computes_nothing_at_once_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Softmax(*parameters())
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "is_cuda", True)
+        lazy = LazySoftmax(whole)
+    assert len(lazy.missing) == STATES
+    assert_close(lazy.log_norm, whole.log_norm)
+
+
 def test_normalisers_are_computed_when_they_are_used() -> None:
     whole = Softmax(*parameters())
     lazy = LazySoftmax(whole)

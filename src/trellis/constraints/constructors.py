@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from trellis.constraints import patterns
 from trellis.constraints.alphabet import Alphabet
-from trellis.constraints.automaton import Automaton, explore, minimised
+from trellis.constraints.automaton import Automaton, check_size, explore, minimised
 from trellis.constraints.constraint import Constraint, replaced
 from trellis.errors import TrellisError
 
@@ -162,8 +163,8 @@ def one_of(sentences: Iterable[str]) -> Constraint:
     sentences
         The sentences, without <eos>.
     """
-    if isinstance(sentences, str):
-        raise TrellisError(f"one_of takes a list of sentences, not the text {sentences!r}.")
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        raise TrellisError(f"one_of takes a list of sentences, not {sentences!r}.")
     given = list(sentences)
     check_text(*given)
 
@@ -196,6 +197,7 @@ def length(least: int, most: int | None = None) -> Constraint:
         wanted = f"{least} or more words" if most is None else f"from {least} to {most} words"
         raise TrellisError(f"A sentence cannot have {wanted}; pass integers 0 <= least <= most.")
     top = least if most is None else most + 1
+    check_size(top)
 
     def build(alphabet: Alphabet) -> Automaton:
         states = np.arange(top + 1)
@@ -219,7 +221,14 @@ def positions(allowed: Sequence[Words]) -> Constraint:
     >>> trellis.constraints.positions([["a", "the"], None, lambda word: word.endswith("s")])
     <Constraint: 3 words, each among those allowed>
     """
+    if not isinstance(allowed, Iterable):
+        raise TrellisError(f"positions takes a list with an entry for each word, not {allowed!r}.")
     given = [[one] if isinstance(one, str) else list(one) if isinstance(one, Iterable) else one for one in allowed]
+    for one in given:
+        if isinstance(one, list):
+            check_text(*one)
+        elif one is not None and not callable(one):
+            raise TrellisError(f"An allowed word is text, a list, a function or None, not {one!r}.")
 
     def mask(chosen: Words, alphabet: Alphabet) -> np.ndarray:
         if callable(chosen):
@@ -289,7 +298,7 @@ def table(edges: Mapping[Any, Mapping[Any, Any]], start: Any, accepting: Iterabl
         The states in which a sentence may end.
     """
     try:
-        final, _ = set(accepting), {after for row in edges.values() for after in row.values()}
+        final, _ = set(accepting), {start} | {after for row in edges.values() for after in row.values()}
     except (AttributeError, TypeError) as error:
         raise TrellisError(
             "The edges of an automaton are {state: {token: next state}}; states are hashable."
@@ -297,7 +306,7 @@ def table(edges: Mapping[Any, Mapping[Any, Any]], start: Any, accepting: Iterabl
 
     def build(alphabet: Alphabet) -> Automaton:
         ids = {
-            word: word if isinstance(word, int) else one_token(word, alphabet)
+            word: int(word) if isinstance(word, Integral) else one_token(word, alphabet)
             for row in edges.values() for word in row if word is not None
         }  # fmt: skip
         if any(not 0 <= i < len(alphabet.words) for i in ids.values()):
@@ -365,7 +374,7 @@ def check_text(*texts: Any) -> None:
 def are_bounds(least: Any, most: Any) -> bool:
     """Whether these are integers 0 <= least <= most; `most` may be None."""
     top = least if most is None else most
-    return all(hasattr(number, "__index__") for number in (least, top)) and 0 <= least <= top
+    return all(isinstance(number, Integral) for number in (least, top)) and 0 <= least <= top
 
 
 def encoded(phrase: str, alphabet: Alphabet) -> list[int]:
@@ -376,6 +385,7 @@ def encoded(phrase: str, alphabet: Alphabet) -> list[int]:
 
 
 def one_token(word: str, alphabet: Alphabet) -> int:
+    check_text(word)
     found = alphabet.encode(word)
     if len(found) != 1:
         raise TrellisError(f"{word!r} is {len(found)} tokens, not one.")

@@ -53,12 +53,12 @@ def _turn_of(number: int) -> Iterator[None]:
     Job.turns += 1
     turn = f"turn/{Job.turns}/{number}"
     if rank() != number:
-        _wait_for(turn)
+        _wait_for(turn, number)
         yield
         return
     ended = DIED
     try:
-        with _beating(turn):
+        with _beating():
             yield
         ended = DONE
     except TrellisError as error:
@@ -69,11 +69,11 @@ def _turn_of(number: int) -> Iterator[None]:
             Job.store.set(turn, ended)
 
 
-def _wait_for(turn: str) -> None:
+def _wait_for(turn: str, number: int) -> None:
     """Wait until a turn has ended; raises if it failed, or if its process shows no sign of life."""
     limit, seen = timedelta(seconds=patience()), -1
     with explained():
-        while (beats := Job.store.add(f"{turn}/beats", 0)) != seen:
+        while (beats := Job.store.add(f"beats/{number}", 0)) != seen:
             try:
                 Job.store.wait([turn], limit)
                 break
@@ -91,14 +91,14 @@ def _wait_for(turn: str) -> None:
 
 
 @contextmanager
-def _beating(turn: str) -> Iterator[None]:
+def _beating() -> Iterator[None]:
     """A context in which this process shows the others regularly that it is alive."""
     ended = threading.Event()
 
     def beat() -> None:
         with suppress(RuntimeError):
             while not ended.wait(patience() / BEATS):
-                Job.store.add(f"{turn}/beats", 1)
+                Job.store.add(f"beats/{rank()}", 1)
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()

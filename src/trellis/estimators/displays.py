@@ -54,7 +54,7 @@ def plot_states(model: Any, X: Any = None, lengths: Any = None, *, feature: int 
     axes.plot(times, values, color="0.8", linewidth=1, zorder=1)
     for state in range(model.n_components):
         here = states == state
-        look = {"color": colour(state), "marker": MARKERS[state % len(MARKERS)]}
+        look = {"color": colour(state), "marker": marker(state)}
         axes.scatter(times[here], values[here], s=12, label=f"state {state}", zorder=2, **look)
     if hasattr(model, "symbols_"):
         axes.set_yticks(range(len(model.symbols_)), labels=model.symbols_)
@@ -67,7 +67,10 @@ def plot_states(model: Any, X: Any = None, lengths: Any = None, *, feature: int 
 def plot_words(model: Any, n: int, axes: Any) -> Any:
     """Plot the most probable words of states, darker if they are more probable, and how often each state is visited."""
     found = model.states(n, WORDS)
-    axes.imshow([[prob for _, prob in one.words] for one in found], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    probs = np.zeros((len(found), WORDS))
+    for row, one in enumerate(found):
+        probs[row, : len(one.words)] = [prob for _, prob in one.words]
+    axes.imshow(probs, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks([])
     axes.set_yticks(range(len(found)), labels=[f"{one.occupancy:.1%}" for one in found])
     axes.set(xlabel="words, most probable first", ylabel="visits to the state")
@@ -192,8 +195,13 @@ def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -
 
 
 def colour(state: int) -> str:
-    """One of matplotlib's ten default colours."""
+    """A colour of matplotlib's current cycle."""
     return f"C{state % 10}"
+
+
+def marker(state: int) -> str:
+    """A marker that differs between states of the same colour, with a cycle of seven or of ten colours."""
+    return MARKERS[(state + state // len(MARKERS)) % len(MARKERS)]
 
 
 def separate(axes: Any, lengths: Array, order: Array | None) -> None:

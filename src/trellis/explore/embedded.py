@@ -19,7 +19,8 @@ SHORTEST, LONGEST = 4, 20  # words of a sentence
 MOST = 1_000  # sentences of the text that are considered
 CAPTION = "The sentences and states below were computed beforehand. For other sentences, run trellis explore {}."
 MOST_WORK = 1 << 36  # transitions that the Viterbi paths of all sentences compare
-FEWER = "Since this model is large, there are only {} sentences."
+FEWER = "Since this model is large, the number of sentences is {}."
+TOO_MANY = "Its states are too many for a report."
 SCRIPT = """
 {modules}
 const given = JSON.parse(document.getElementById("explorer-data").textContent);
@@ -37,7 +38,8 @@ def explorer_section(model: PersistedModel, folder: Path, budget: int = BUDGET) 
     data = element("script", in_script({"css": read_static("explorer.css"), "table": table}), id=f"{ID}-data",
                    type="application/json")  # fmt: skip
     code = Markup(f"//<![CDATA[{SCRIPT.format(modules=bundle('embedded'))}//]]>")
-    notes = [CAPTION.format(folder), table.get(PACKED, {}).get("left_out", "")]
+    large = TOO_MANY if "states" in table[ABOUT]["models"][0]["views"] else ""
+    notes = [CAPTION.format(folder), table.get(PACKED, {"left_out": large})["left_out"]]
     notes += [FEWER.format(len(sentences))] if most_sentences(model) < SENTENCES else []
     return section(
         "Explorer", " ".join(filter(None, notes)), element("div", id=ID), data, element("script", code, type="module")

@@ -38,8 +38,9 @@ def snapshot(
     views.background(lambda work: work())
     table: dict[str, Any] = {}
     tables, room = views.tables(), budget_bytes
-    if tables is not None:
-        table[PACKED] = packed(tables, model.vocab.words, int(room * STATES_SHARE))
+    states = None if tables is None else packed(tables, model.vocab.words, int(room * STATES_SHARE))
+    if states is not None:
+        table[PACKED] = states
         room -= len(json.dumps(table, separators=(",", ":")))
     explorer = Explorer([views])
     for endpoint, given in requests(explorer, list(sentences)[:SENTENCES] or views.examples):

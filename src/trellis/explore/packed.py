@@ -56,15 +56,15 @@ def fitting(states: int, room: int) -> list[Level]:
     return [level for level in LEVELS if level.bytes * states <= room] or [LEVELS[-1]]
 
 
-def packed(tables: StateTables, vocabulary: list[str], room: int) -> dict[str, Any]:
-    """The tables in at most `room` bytes of JSON, with as much detail as fits, and a sentence about what is left
-    out."""
+def packed(tables: StateTables, vocabulary: list[str], room: int) -> dict[str, Any] | None:
+    """The tables in at most `room` bytes of JSON, with as much detail as fits, and a sentence about what is left out;
+    None if they do not fit."""
     levels = [one for one in fitting(len(tables.occupancy), room) if tables.links is not None or not one.links]
     for level in levels or [LEVELS[-1]]:
         found = at_level(tables, vocabulary, level)
         if len(json.dumps(found, separators=(",", ":"))) <= room:
-            break
-    return found | {"left_out": left_out(level)}
+            return found | {"left_out": left_out(level)}
+    return None
 
 
 def at_level(tables: StateTables, vocabulary: list[str], level: Level) -> dict[str, Any]:

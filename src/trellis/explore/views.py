@@ -119,8 +119,9 @@ class Views:
         return None
 
     def background(self, turn: Turn[Any], keep: bool = True) -> None:
-        """Do slow computations. `turn` runs a function that uses the model, while no query uses it. With `keep`,
-        results may be kept in files beside the model."""
+        """Do slow computations. `turn` runs a function that uses the model, when there is room for it among the
+        queries; on a CPU, queries may run at the same time. With `keep`, results may be kept in files beside the
+        model."""
 
 
 def is_number(value: Any) -> bool:

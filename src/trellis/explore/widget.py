@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,6 +15,7 @@ from trellis.explore.turns import BusyError, Turns
 from trellis.explore.views import Answer, finite, views_of
 from trellis.models.base import PersistedModel
 
+logger = logging.getLogger(__name__)
 ESM = "{modules}export default {{ render: module_embedded.render }};\n"
 
 
@@ -50,6 +52,9 @@ def reply(explorer: Explorer, message: Any) -> Answer:
             return {"id": asked.get("id"), "answer": finite(explorer.answer(*request_of(asked)))}
     except (TrellisError, BusyError) as error:
         return {"id": asked.get("id"), "error": str(error)}
+    except Exception:  # otherwise the page would wait for ever
+        logger.exception("A question of the explorer failed.")
+        return {"id": asked.get("id"), "error": "The question failed; the log has the reason."}
 
 
 def request_of(asked: Answer) -> tuple[Endpoint, Answer]:

@@ -49,8 +49,10 @@ class Graphed:
             return self.work(self.moved(given), choice)
         if key not in self.captured:
             self.capturing = True
-            self.captured[key] = self.capture(self.moved(given), choice)
-            self.capturing = False
+            try:
+                self.captured[key] = self.capture(self.moved(given), choice)
+            finally:
+                self.capturing = False
         graph, inputs, made = self.captured[key]
         for name, value in given.items():
             inputs[name].copy_(value, non_blocking=True)

@@ -168,6 +168,8 @@ def compare(
     if isinstance(data, str | PathLike):
         trust_source(str(data))
     entries = with_names(models, device)
+    if not entries:
+        raise TrellisError("There is nothing to compare; pass at least one model.")
     if ngram:
         entries.append(ngram_of(entries[0].model, ngram))
     learning = [entry for entry in entries if isinstance(entry.model, GradientModel)]

@@ -14,8 +14,9 @@ class LazySoftmax(Softmax):
     only: O(k K d) per step, instead of O(K^2 d) for all."""
 
     def __init__(self, given: Softmax) -> None:
-        super().__init__(given.queries.detach(), given.keys.detach(), None, given.dtype, given.low)
-        self.values = torch.full((self.num_states,), torch.nan, device=self.device, dtype=given.keys.dtype)
+        self.values = torch.full((given.num_states,), torch.nan, device=given.device, dtype=given.keys.dtype)
+        super().__init__(given.queries.detach(), given.keys.detach(), None, given.dtype, given.low, self.values)
+        del self.log_norm  # computed when it is first used, on a GPU too
 
     @property
     def missing(self) -> Tensor:

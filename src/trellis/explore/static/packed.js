@@ -72,11 +72,11 @@ export class Packed {
   }
 
   map() {
-    const { x, y, words, top, classes } = this.data;
+    const { x, y, classes } = this.data;
     const place = (stored) => stored / PLACES - 1;
     return {
       x: x.map(place), y: y.map(place), class: this.data.class, occupancy: this.data.occupancy.map(prob), classes, ready: true,
-      labels: x.map((_, i) => words[top.ids[i * top.n]] ?? ""),
+      labels: x.map((_, i) => this.words(i).find((each) => each.word !== "<unk>")?.word ?? ""),
     };
   }
 }

@@ -20,7 +20,8 @@ ROWS = 512  # states at a time
 def state_tables(views: StateViews, contexts: int = CONTEXTS) -> StateTables:
     """The tables of a model whose map has been computed."""
     assert views.layout is not None
-    top = views.model.parts().emission.top(WORDS)
+    top, states = views.model.parts().emission.top(WORDS), views.model.num_states
+    linked = states <= MOST_STATES
     classes = views.classes()["items"]
     placed = zip(classes, views.layout.centres.astype(float).round(3).tolist(), strict=True)
     return StateTables(
@@ -31,8 +32,8 @@ def state_tables(views: StateViews, contexts: int = CONTEXTS) -> StateTables:
         views.layout.points,
         views.layout.groups,
         [one | {"x": x, "y": y} for one, (x, y) in placed],
-        links_of(views) if views.model.num_states <= MOST_STATES else None,
-        [contexts_of(views, state, contexts) for state in range(views.model.num_states)],
+        links_of(views) if linked else None,
+        [contexts_of(views, state, contexts) if linked else [] for state in range(states)],
     )
 
 

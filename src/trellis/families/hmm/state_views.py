@@ -62,7 +62,7 @@ class StateViews(LanguageViews):
     @property
     def examples(self) -> list[str]:
         """Samples. Those of a large model take long, so they are drawn in the background."""
-        ready = self.model.num_states <= LARGE or "examples" in vars(self)
+        ready = self.model.num_states < LARGE or "examples" in vars(self)
         return super().examples if ready else []
 
     @cached_property

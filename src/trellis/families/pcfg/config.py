@@ -30,7 +30,7 @@ class PCFGConfig(ModelConfig):
     emission: str = option(
         "full", "preterminals that can emit a word: all, or those of its class", choices="full brown"
     )
-    classes: int = option(64, "brown: number of word classes, each with its own preterminals", within="[1, 1e9]")
+    classes: int = option(64, "brown: number of word classes, each with its own preterminals", within="[2, 1e9]")
     class_sizes: str = option(
         "log", "brown: growth of a class's preterminals with its tokens", choices="equal log root"
     )

@@ -38,7 +38,8 @@ def preterminals(model: PCFG) -> list[Markup]:
     used = (grammar.left_words + grammar.right_words).sum(1) + grammar.root_words
     rows = []
     for symbol in used.topk(min(PRETERMINALS, len(used))).indices.tolist():
-        best = grammar.log_words(symbol).topk(min(WORDS, len(model.vocab) - 1)).indices.tolist()
+        top = grammar.log_words(symbol).topk(min(WORDS, len(model.vocab) - 1))
+        best = top.indices[top.values > -torch.inf].tolist()
         shown = ", ".join(word(one) for one in model.vocab.decode(best))
         rows.append(element("tr", element("th", f"P{symbol}"), element("td", shown)))
     caption = "The most probable words of preterminals."

@@ -36,6 +36,7 @@ def suits(matrix: Tensor, vectors: Tensor) -> bool:
     """Whether the compiled product is faster, and available."""
     return (
         matrix.device.type == "cpu" and matrix.dim() == vectors.dim() == 2 and len(vectors) in FEW
+        and matrix.shape[1] == vectors.shape[1]
         and matrix.numel() >= LARGE and len(matrix) >= ROWS and matrix.is_contiguous()
         and matrix.dtype == vectors.dtype and matrix.dtype in (torch.float32, torch.float64)
         and not (torch.is_grad_enabled() and (matrix.requires_grad or vectors.requires_grad))
