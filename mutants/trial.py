@@ -155,8 +155,10 @@ def results_of(calls: Iterable[Callable[[], Any]], jobs: int) -> Iterator[Any]:
                 return
             child, _ = os.wait()
             output = running.pop(child)
-            if output.exists():  # the process did not die
+            if output.exists():
                 yield json.loads(output.read_text())
+            else:
+                print("A process died, and its result is missing.", file=sys.stderr)
 
 
 def _write(call: Callable[[], Any], output: Path) -> None:
