@@ -79,8 +79,9 @@ class TrainState:
     def from_json(cls, values: dict[str, Any]) -> Self:
         for name in SAVED:
             kinds = float | int | None if name == "best" else type(getattr(cls, name)) | int
-            if not isinstance(values[name], kinds) or isinstance(values[name], bool):
-                raise ValueError(f"its {name} is {values[name]!r}")
+            given, counts = values[name], isinstance(getattr(cls, name), int)
+            if not isinstance(given, kinds) or isinstance(given, bool) or (counts and given < 0):
+                raise ValueError(f"its {name} is {given!r}")
         return cls(**{name: values[name] for name in SAVED})
 
 
