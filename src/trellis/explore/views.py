@@ -118,10 +118,9 @@ class Views:
         """All states as arrays, for a page without a server; None if the model has no states."""
         return None
 
-    def background(self, turn: Turn[Any], keep: bool = True) -> None:
+    def background(self, turn: Turn[Any]) -> None:
         """Do slow computations. `turn` runs a function that uses the model, when there is room for it among the
-        queries; on a CPU, queries may run at the same time. With `keep`, results may be kept in files beside the
-        model."""
+        queries; on a CPU, queries may run at the same time. Results may be kept in files beside the model."""
 
 
 def is_number(value: Any) -> bool:

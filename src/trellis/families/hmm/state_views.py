@@ -131,8 +131,8 @@ class StateViews(LanguageViews):
             return int(self.classes_of_states[state])
         return None if self.layout is None else int(self.layout.groups[state])
 
-    def background(self, turn: Turn[Any], keep: bool = True) -> None:
-        kept, begun = Kept(self.model, self.folder if keep else None), time.monotonic()
+    def background(self, turn: Turn[Any]) -> None:
+        kept, begun = Kept(self.model, self.folder), time.monotonic()
         arrays = kept.load()
         if self.lazy is not None:
             turn(partial(use_norms, self.lazy, arrays.get(NORMS)))
