@@ -7,6 +7,7 @@ import numpy as np
 from scipy.optimize import line_search
 
 SEARCH = 20  # evaluations of a line search, at most
+REMEMBERED = np.float32  # type of the steps in memory; half the size of the points themselves
 FLAT = 1e-10  # curvature below which a step is not remembered, relative to its length
 HISTORY = "steps", "turns"
 STATE = "point", "slope", *HISTORY
@@ -41,8 +42,8 @@ class LBFGS:
         value, slope = self.at(point)
         step, turn = point - self.point, slope - self.slope
         if step @ turn > FLAT * np.linalg.norm(step) * np.linalg.norm(turn):
-            self.steps = [*self.steps, step][-self.history :]
-            self.turns = [*self.turns, turn][-self.history :]
+            self.steps = [*self.steps, step.astype(REMEMBERED)][-self.history :]
+            self.turns = [*self.turns, turn.astype(REMEMBERED)][-self.history :]
         decreased = value < self.value
         self.point, self.value, self.slope = point, value, slope
         return decreased
