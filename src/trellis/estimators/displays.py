@@ -200,7 +200,7 @@ def colour(state: int) -> str:
 
 
 def marker(state: int) -> str:
-    """A marker that differs between states of the same colour, with a cycle of seven or of ten colours."""
+    """A marker that differs between states of the same colour, whether the colour cycle has seven colours or ten."""
     return MARKERS[(state + state // len(MARKERS)) % len(MARKERS)]
 
 

@@ -227,7 +227,7 @@ def viterbi(
 
 
 def viterbi_with_gaps(chain: LiveChain, transition: Transition) -> tuple[Tensor, Tensor]:
-    """`viterbi` of sequences with gaps, one after the other: the live states of a step are those of one sequence."""
+    """`viterbi` for sequences with gaps. Sequences are decoded one at a time, because each has its own live states."""
     batch, steps = chain.potentials.rows.shape
     path = chain.potentials.rows.new_full((batch, steps), -1)
     scores = chain.prior.probs.new_zeros(batch)

@@ -122,7 +122,7 @@ class SetBlocks(LogitBlocks):
 
 
 class PairBlocks(Blocks):
-    """Blocks with few distinct values: `pairs` [M, k, k] are the distinct blocks, and `numbers` [B, T-1] is the index
+    """Blocks of which only a few are distinct: `pairs` [M, k, k] are the distinct ones, and `numbers` [B, T-1] is the index
     of the block of each step."""
 
     def __init__(self, pairs: Tensor, numbers: Tensor) -> None:

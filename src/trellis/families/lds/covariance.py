@@ -38,7 +38,8 @@ class Covariances:
     """Psi_0 .. Psi_r of a text. Unless the text was counted as circular, each lag is centred by its own marginals."""
 
     def __init__(self, moments: Moments, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
-        """`pseudocount` per word reduces the scale of rare words; `prior` per word adds to the noise."""
+        """`pseudocount` is added to the count of every word, which reduces the scale of rare words; `prior` adds to the
+        noise of every word."""
         self.moments, self.tokens = moments, moments.tokens
         self.tempering = pseudocount, prior, whiten
         shares = pseudocount / self.tokens, prior / self.tokens

@@ -51,7 +51,8 @@ def grow(root: tuple[int, int, Any], expand: Callable[[int, int, Any], tuple[int
 
 
 def safest_splits(spans: np.ndarray, total: int, length: int) -> Splits:
-    """The binary tree whose spans have the largest sum of probabilities: `spans` [S] of a chart of `total` words."""
+    """The binary tree whose spans have the largest sum of probabilities. `spans` [S] has the probability of each span
+    in a chart of `total` words."""
     best, splits = np.zeros((length + 1, length + 1)), {}
     for width in range(2, length + 1):
         for i in range(length - width + 1):

@@ -157,7 +157,7 @@ def load_kernel(
 
 @triton.jit
 def posterior_of(joint, pulls, at, inside, weight, TINY: tl.constexpr):
-    """(j / o) w, zero if o is."""
+    """(j / o) w, or zero where o is zero."""
     j, w = tl.load(joint + at, mask=inside, other=0.0), tl.load(pulls + at, mask=inside, other=0.0)
     return tl.where(weight >= TINY, j / tl.where(weight >= TINY, weight, 1.0), 0.0) * w
 
