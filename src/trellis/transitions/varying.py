@@ -122,8 +122,8 @@ class SetBlocks(LogitBlocks):
 
 
 class PairBlocks(Blocks):
-    """Blocks of which only a few are distinct: `pairs` [M, k, k] are the distinct ones, and `numbers` [B, T-1] is the index
-    of the block of each step."""
+    """Blocks of which only a few are distinct: `pairs` [M, k, k] are the distinct ones, and `numbers` [B, T-1] is the
+    index of the block of each step."""
 
     def __init__(self, pairs: Tensor, numbers: Tensor) -> None:
         self.pairs, self.numbers, self.num_states = pairs, numbers, pairs.shape[-1]
