@@ -141,12 +141,12 @@ class Lattice:
         return self.place[steps.clamp(max=self.span.most + 1), states]
 
     def may_end(self, steps: Tensor, states: Tensor) -> Tensor:
-        """Whether sequences may end after some tokens: [n] bool."""
+        """Whether a sequence may end at each pair (t, s): [n] bool."""
         ends = self.span.ends
         return self.accepting[states] & (steps >= ends.start) & (steps < ends.stop)
 
     def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """The edges of some states [n]: the index of the state, and the edge."""
+        """All edges of some states [n]: for each edge, the index of its state among the given ones, and the edge."""
         counts = self.counts[states]
         source = torch.arange(len(states), device=self.device).repeat_interleave(counts)
         within = torch.arange(len(source), device=self.device) - (counts.cumsum(0) - counts)[source]

@@ -2,7 +2,7 @@
 
     p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z'), or another kernel of the two
     p(x | z)  ∝ exp(f_emit(e_z) . w_x + b_x)    over the words that z can emit
-Only the states kept by a dropout sample are computed.
+Only the parameters of states that a dropout sample keeps are computed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,8 @@ class Embedding(nn.Module):
         return torch.cat([own, take(self.shared, state_class if ids is None else state_class[ids])], -1)
 
     def both(self, ids: Tensor | None, state_class: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The embeddings of states, ascending, and the same in another precision."""
+        """The embeddings of the states `ids`, which are ascending (all if None), and the same in the precision
+        `dtype`."""
         if self.shared is None and ids is not None and dtype is not self.own.dtype:
             return pick_both(self.own, ids, dtype)
         found = self(ids, state_class)
