@@ -101,7 +101,8 @@ VARIATIONAL = {  # of estimators with posteriors over their parameters
 
 
 def documented(**own: str) -> Callable[[Class], Class]:
-    """A class decorator: add the section "Parameters" to the docstring, in numpydoc's form. `own` replaces meanings."""
+    """A class decorator: add the section "Parameters" to the docstring, in numpydoc's form. `own` replaces the meanings
+    of some parameters."""
 
     def decorate(cls: Class) -> Class:
         letters = ", ".join(f"{letter} (`{name.lstrip('_')}`)" for letter, name in getattr(cls, "letters", {}).items())

@@ -52,7 +52,7 @@ class Onward(NamedTuple):
 
 
 class Lattice:
-    """The states of the automaton after t = 0 to `most` tokens: 0 to S - 1, and a state S, which cannot accept.
+    """The automaton after t = 0 to `most` tokens. Its states are 0 to S - 1, and S, from which nothing is accepted.
 
     All classes that lead from one state to the same next state form one edge; its label is the set of these classes. A
     pair (t, s) that can be reached and can lead to acceptance has the row `place[t, s]`; for all other pairs, `place[t,
@@ -113,8 +113,8 @@ class Lattice:
         self.kept, self.computed = kept, kept & ~certain
 
     def stages(self, every: bool) -> Iterator[Stage]:
-        """The pairs of each t > 0, from the last t to the first: all pairs, or only those whose state is not certain.
-        The messages of t = 0 are never used."""
+        """The pairs of each t > 0, from the last t to the first: all pairs if `every`, otherwise only those whose state
+        is not certain. The messages of t = 0 are never used."""
         chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
         for t in range(self.span.most, 0, -1):

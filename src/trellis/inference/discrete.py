@@ -61,7 +61,7 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
     """The chain restricted to live states, with the transitions between them.
 
     A missing observation makes all states live at that step. Such a chain is processed by the reference engine, which
-    handles both kinds of steps."""
+    handles steps over live states and steps over all states."""
     batch, steps = potentials.rows.shape
     equal = lengths is None and steps > 0
     lengths = potentials.rows.new_full((batch,), steps) if lengths is None else lengths

@@ -183,7 +183,7 @@ class NeuralParams(WordParams):
     def entry(self, ids: Tensor, after: Tensor, draw: Draw, transition: Transition | None = None) -> Entry:
         """Transitions from the states `ids` [R] of the full model into those kept by the draw, which are embedded as
         `after`. They advance a carried distribution and have no gradient. On a GPU, the normalisers of kept states are
-        taken from their `transition`."""
+        taken from the `transition` between them."""
         known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
         if isinstance(transition, Softmax) and transition.keys.is_cuda and draw.ids is not None and same_queries:
             known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)
