@@ -9,7 +9,7 @@ import numpy as np
 
 from trellis.errors import TrellisError
 
-DIGITS = 18  # at most, of an id
+DIGITS = 18  # maximum number of digits of an id
 
 
 class Alphabet(NamedTuple):

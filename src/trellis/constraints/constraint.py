@@ -100,7 +100,7 @@ def contradiction(parts: Sequence[Constraint], alphabet: Alphabet) -> str:
 
 
 def checked(constraint: Any) -> Constraint:
-    """The constraint; raises if it is something else."""
+    """Returns the constraint; raises if the argument is not a `Constraint`."""
     if not isinstance(constraint, Constraint):
         raise TrellisError(
             f"A constraint is needed, such as trellis.constraints.contains('a list'), not {constraint!r}."

@@ -78,7 +78,7 @@ def all_of(*phrases: str) -> Constraint:
     Parameters
     ----------
     phrases
-        Words, or several words separated by spaces.
+        Words or phrases. The words of a phrase are separated by spaces.
     """
     return reduce(operator.and_, map(contains, phrases)) if phrases else anything()
 
@@ -89,7 +89,7 @@ def ordered(*phrases: str) -> Constraint:
     Parameters
     ----------
     phrases
-        Words, or several words separated by spaces.
+        Words or phrases. The words of a phrase are separated by spaces.
     """
     check_text(*phrases)
 
@@ -112,8 +112,8 @@ def ordered(*phrases: str) -> Constraint:
 
 
 def conjunction(parts: Mapping[str, Sequence[str]], in_order: bool = False) -> Constraint:
-    """The conjunction of texts of several kinds (see KINDS). With `in_order`, the phrases of the kind "contains" must
-    occur in the given order."""
+    """The conjunction of all constraints that `parts` describes: {kind: texts}, with the kinds of KINDS. With
+    `in_order`, the phrases of the kind "contains" must occur in the given order."""
     given = dict(parts)
     if in_order and len(given.get("contains", ())) < 2:
         raise TrellisError("An order needs at least two phrases that the sentence contains.")
@@ -266,7 +266,7 @@ def regex(pattern: str) -> Constraint:
     Parameters
     ----------
     pattern
-        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags and word boundaries.
+        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags or word boundaries.
     """
     check_text(pattern)
     return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))

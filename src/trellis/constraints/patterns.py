@@ -62,7 +62,7 @@ _TOKENS = re.compile(
 )
 GAP = "___"
 _GAP = re.compile(rf"{GAP}{_BOUNDS}?")
-UNSUPPORTED = {  # the beginning of a part that `re` can read, and what to write instead
+UNSUPPORTED = {  # the beginning of a part that only `re` can read, and what to write instead
     r"\(\?<?[=!]": "lookahead and lookbehind are not supported; combine several constraints instead",
     r"\(\?P<": "named groups are not supported; write ( )",
     r"\\[1-9]|\(\?P=": "backreferences are not supported; list the alternatives",

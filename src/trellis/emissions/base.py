@@ -18,7 +18,8 @@ ENTRIES = 1 << 26  # table entries in memory at a time
 
 
 class Vectors(NamedTuple):
-    """Real-valued observations. Sequence b has the observation values[rows[b, t]] at step t; a row of -1 is missing."""
+    """Real-valued observations. Sequence b has the observation values[rows[b, t]] at step t, or none if rows[b, t] is
+    -1."""
 
     values: Tensor  # [n, F]
     rows: Tensor  # [B, T] int64

@@ -19,15 +19,16 @@ JITTER = 1e-7  # added to the diagonal of a covariance that is not quite positiv
 SMALLEST_WEIGHT = 1e-5  # minimum visits for estimating a variance
 FAR = 1e6  # squared distance between states, in variances, beyond which each state's moments have their own origin
 CANCELLED = 1e-10  # scatter / second moment below which a variance is lost to rounding
-SMALL = 1 << 14  # numbers up to which torch's fixed cost per operation dominates
-KEPT = 1 << 20  # monomials of observations that are kept
-ACCURATE = 1e4  # squared distance from the origin, in variances, up to which densities of monomials are accurate
+SMALL = 1 << 14  # in arrays of up to this many numbers, torch's fixed cost per operation dominates
+KEPT = 1 << 20  # maximum number of monomials that are kept
+ACCURATE = 1e4  # squared distance from the origin, in variances, up to which densities from monomials are accurate
 LOG_TWO_PI = math.log(2 * math.pi)
 Array = Any  # a tensor, or a NumPy array of the same shape: the M-step has the same formulas for both
 
 
 class GaussianPrior(NamedTuple):
-    """A normal prior on the means, and an inverse gamma (diagonal) or Wishart (full) prior on the covariances."""
+    """A normal prior on the means, and an inverse gamma (diagonal) or inverse Wishart (full) prior on the
+    covariances."""
 
     mean: Array
     mean_weight: Array
@@ -357,7 +358,8 @@ class Gaussian(Emission):
 
     @np.errstate(all="ignore")
     def from_monomials(self, basis: Basis, x: Tensor) -> Array | None:
-        """log p(x | z) as one product, which is much faster; None if it would not be accurate."""
+        """log p(x | z) as one product with the monomials, which is much faster than the `log_density` of the
+        covariance type; None if it would not be accurate."""
         monomials, reach = basis.of(x)
         try:
             coefficients, precision = self.kind.coefficients(

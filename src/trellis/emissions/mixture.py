@@ -23,7 +23,7 @@ class MixturePrior(NamedTuple):
     mean: Tensor  # [K, M, F]
     mean_weight: Tensor  # [K, M, 1]
     scatter: Tensor  # in the shape of the covariances
-    visits: Tensor  # broadcasts to it
+    visits: Tensor  # broadcasts to `scatter`
 
 
 class GaussianMixture(Emission):

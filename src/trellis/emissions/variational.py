@@ -63,8 +63,8 @@ class NormalWishart(NamedTuple):
 
 
 class WishartGaussian(Emission):
-    """Gaussian emissions with a normal-Wishart posterior and prior per state. `trained` lists m (means) and c
-    (covariances).
+    """Gaussian emissions with a normal-Wishart posterior and prior per state. `trained` lists what the M-step updates:
+    m (means), c (covariances).
 
     As in hmmlearn, spherical and diagonal covariances have the dof and the divergence of a Wishart distribution whose
     scale matrix is spherical or diagonal. Potentials leave out the constant -F/2 log 2 pi."""

@@ -75,7 +75,7 @@ def _(ours: Categorical, theirs: Any) -> Tensor:
 
 @distance.register
 def _(ours: GaussianMixture, theirs: Any) -> Tensor:
-    """The distance of the normal distributions with the same means and covariances."""
+    """The distance of normal distributions with the means and covariances of the mixtures."""
     return distance(ours.matched(), theirs.matched())
 
 

@@ -93,7 +93,7 @@ ARGUMENTS = {  # K states, V symbols, F features
     "n_iter_no_change": ("int", "Iterations without a better held-out log-likelihood before training stops."),
     "learning_decay": ("float", "The step size of the k-th `partial_fit` after the first is (k + 2) ** -decay."),
 }
-VARIATIONAL = {  # where posteriors are estimated
+VARIATIONAL = {  # of estimators with posteriors over their parameters
     "startprob_prior": "Parameters of the Dirichlet prior of the start distribution; None: 1 / n_components.",
     "transmat_prior": "Parameters of the Dirichlet priors of the transitions; None: 1 / n_components.",
     "tol": "Training stops if an iteration raises the lower bound by less than this.",
@@ -101,7 +101,8 @@ VARIATIONAL = {  # where posteriors are estimated
 
 
 def documented(**own: str) -> Callable[[Class], Class]:
-    """A class decorator: add the section "Parameters" to the docstring, in numpydoc's form. `own` replaces meanings."""
+    """A class decorator: add the section "Parameters" to the docstring, in numpydoc's form. `own` replaces the meanings
+    of some parameters."""
 
     def decorate(cls: Class) -> Class:
         letters = ", ".join(f"{letter} (`{name.lstrip('_')}`)" for letter, name in getattr(cls, "letters", {}).items())

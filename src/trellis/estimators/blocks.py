@@ -14,8 +14,8 @@ from trellis.kernels.optional import installed
 from trellis.kernels.scan.banded import SHORT, Sequences, is_small
 
 LARGEST = 1 << 24  # maximum size of one block's posteriors
-WORTH_COMPILING = 512  # steps from which the E-step of longer sequences is compiled
-ONE_THREAD = 200_000  # multiplications up to which several sequences are not worth a second thread
+WORTH_COMPILING = 512  # total steps from which the E-step of sequences longer than SHORT is compiled
+ONE_THREAD = 200_000  # multiplications up to which a second thread does not pay for several sequences
 NARROW = 32  # states up to which the compiled E-step is one function
 
 

@@ -257,7 +257,7 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
 
 
 def each(values: Array, test: Callable[[Any], bool]) -> Array:
-    """Apply a predicate to each object, as a bool array; a ufunc would warn when comparing NaN."""
+    """The result of a predicate for each object, as a bool array; a ufunc would warn when comparing NaN."""
     return np.fromiter(map(test, values.flat), bool, values.size).reshape(values.shape)
 
 

@@ -37,8 +37,7 @@ class ConvergenceMonitor:
 
     def report(self, log_prob: float) -> None:
         """Record the log-likelihood at the start of an iteration, before the parameters are updated. If `verbose`,
-        print
-        it to stderr."""
+        print it to standard error."""
         gain = log_prob - self.history[-1] if self.history else math.nan
         if self.verbose:
             print(f"{self.iter + 1:>10d} {log_prob:>16.8f} {gain:>+16.8f}", file=sys.stderr)

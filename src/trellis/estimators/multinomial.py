@@ -81,8 +81,8 @@ class MultinomialHMM(InfersArguments, BaseHMM):
 
     @default
     def _check_and_set_n_features(self, X: Any) -> None:
-        """Check the counts and the number of symbols. If they are not given, set the number of symbols and
-        `n_trials`."""
+        """Check the counts and the number of symbols. Set the number of symbols and `n_trials` from the data, if they
+        are not given."""
         super()._check_and_set_n_features(X)
         X = np.asarray(X)
         if X.dtype.kind not in "iu" or X.min() < 0:
@@ -103,7 +103,7 @@ class MultinomialHMM(InfersArguments, BaseHMM):
             self.emissionprob_ = weights / weights.sum(1, keepdims=True)
 
     def _trials(self) -> int:
-        """The sum of a row, if all rows have the same sum."""
+        """The sum of every row; raises if `n_trials` is not a single number."""
         trials = np.unique(self.n_trials)
         if self.n_trials is None or len(trials) != 1:
             raise InputError("n_trials is not a single number; to sample or forecast, set it to one.")

@@ -200,7 +200,7 @@ class ConstrainedHMM(FittedHMM):
         return labels
 
     def _chosen(self, name: str, matrix: bool) -> Array:
-        """A mask [K] from states or truth values; with `matrix`, also [K, K]."""
+        """A mask [K] from a list of states or from truth values; with `matrix`, a mask [K, K] is also accepted."""
         size, value = self.n_components, self._setting(name)
         if value is None:
             return np.zeros(size, bool)
@@ -244,7 +244,7 @@ class ConstrainedHMM(FittedHMM):
         return [name for name in self.letters.values() if name not in ("startprob_", "transmat_")]
 
     def _frozen_values(self) -> dict[str, Array]:
-        """The frozen parameters, before the other parameters are sampled."""
+        """Copies of the attributes with frozen parameters, made before initial parameters are sampled."""
         names = ["transmat_"] if self.frozen_transitions is not None else []
         names += self._emission_attributes() if self.frozen_emissions is not None else []
         for name in names:

@@ -225,6 +225,8 @@ class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
 class VariationalGaussianHMM(GaussianStates, VariationalHMM):
     """A GaussianHMM trained by variational inference.
 
+    Fitted attributes:
+
     - The posterior of the means: `means_posterior_` [K, F] and `beta_posterior_` [K].
     - The posterior of the precisions, a Wishart distribution: `dof_posterior_` [K] (a number if tied), and
       `scale_posterior_`: spherical [K], diag [K, F], full [K, F, F], tied [F, F].

@@ -23,7 +23,8 @@ class Dynamics(NamedTuple):
 
 
 class Potentials(NamedTuple):
-    """Gaussian potentials of x_t. Steps with the same observed components share Phi; a row of -1 is a missing step."""
+    """Gaussian potentials of x_t. Steps with the same observed components share Phi: `rows` holds the index of each
+    step's Phi, or -1 if the step is missing."""
 
     information: Tensor  # Phi [N, h, h]
     rows: Tensor  # [B, T] int64
@@ -51,7 +52,7 @@ class Shared(NamedTuple):
 
 
 class Covs(NamedTuple):
-    """The distinct covariances, [B or 1, S, h, h] each; step t has those of `at[t]`."""
+    """The distinct covariances, [B or 1, S, h, h] each; those of step t have the index `at[t]`."""
 
     priors: Tensor  # P
     shrink: Tensor  # W
@@ -70,7 +71,7 @@ class Covs(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """The step from which on the covariances are constant; T if there is none."""
+        """The first step from which the covariances are constant; T if there is none."""
         steps, distinct = len(self.at), self.priors.shape[1]
         return distinct - 1 if distinct < steps else steps
 

@@ -97,5 +97,6 @@ def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
 
 
 def each(names: Tensor) -> tuple[Tensor, Tensor]:
-    """All names and their positions, including repeated names. Their number is thus known without synchronisation."""
+    """All names, including repeated ones, and the position of each. The number of names is known without
+    synchronisation."""
     return names.flatten(), torch.arange(names.numel(), device=names.device).view(names.shape)

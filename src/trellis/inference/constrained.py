@@ -9,10 +9,10 @@ token of that class. A sentence may end after `least` to `most` tokens if the au
 p(<eos> | z). A stream has exactly `most` tokens, and end(z) = 1 after the last. It follows that p(constraint | x_<=t) =
 sum_z p(z | x_<=t) b_t(s, z).
 
-A pair (t, s) is computed only if it can be reached from the first state and can still lead to acceptance. The messages
-m do not depend on a prompt. Each message is stored with a log-scale of its own, so that improbable constraints do not
-underflow. Classes that lead from s to the same s' are one edge, and equal sets of classes share their sums over
-tokens."""
+The message of a pair (t, s) is computed only if the pair can be reached from the first state and can still lead to
+acceptance. The messages m do not depend on a prompt. Each message is stored with a log-scale of its own, so that
+improbable constraints do not underflow. Classes that lead from s to the same s' are one edge, and equal sets of classes
+share their sums over tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Position(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """m_t(s, z) of every pair (t, s), divided by exp of its scale; the last row, for all other pairs, is zero."""
+    """One row m_t(s, .) for each pair (t, s) of the lattice, divided by exp of its scale. The last row, which stands
+    for all other pairs, is zero."""
 
     values: Tensor  # [R + 1, K]
     scales: Tensor  # [R + 1] float64
@@ -138,7 +139,7 @@ class Product:
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
 
     def begin(self, batch: int = 1, start: int | None = None) -> Position:
-        """The position before the first token. `start` is the first state of the automaton, if there are several."""
+        """The position before the first token. `start` chooses the first state of the automaton, if it has several."""
         steps = torch.zeros(batch, dtype=torch.int64, device=self.device)
         states = torch.full_like(steps, self.lattice.starts[0] if start is None else start)
         return Position(self.prior.expand(batch, -1), steps, states)
@@ -241,7 +242,7 @@ class Product:
         found: list[list[int]] = [[] for _ in position.steps]
         active = torch.arange(len(found), device=self.device)
         uniform = draw_uniform((len(found), self.span.most + 1, 3), self.device, generator)
-        for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n samples do not depend on their number
+        for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n do not depend on how many are drawn
             going, tokens, states = self.draw(position, numbers[:, active])
             active, position = active[going], position.some(going)
             if not len(active):

@@ -52,7 +52,7 @@ class Onward(NamedTuple):
 
 
 class Lattice:
-    """The states of the automaton after t = 0 to `most` tokens: 0 to S - 1, and a state S, which cannot accept.
+    """The automaton after t = 0 to `most` tokens. Its states are 0 to S - 1, and S, from which nothing is accepted.
 
     All classes that lead from one state to the same next state form one edge; its label is the set of these classes. A
     pair (t, s) that can be reached and can lead to acceptance has the row `place[t, s]`; for all other pairs, `place[t,
@@ -113,8 +113,8 @@ class Lattice:
         self.kept, self.computed = kept, kept & ~certain
 
     def stages(self, every: bool) -> Iterator[Stage]:
-        """The pairs of each t > 0, from the last t to the first: all pairs, or only those whose state is not certain.
-        The messages of t = 0 are never used."""
+        """The pairs of each t > 0, from the last t to the first: all pairs if `every`, otherwise only those whose state
+        is not certain. The messages of t = 0 are never used."""
         chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
         for t in range(self.span.most, 0, -1):
@@ -141,12 +141,12 @@ class Lattice:
         return self.place[steps.clamp(max=self.span.most + 1), states]
 
     def may_end(self, steps: Tensor, states: Tensor) -> Tensor:
-        """Whether sequences may end after some tokens: [n] bool."""
+        """Whether a sequence may end at each pair (t, s): [n] bool."""
         ends = self.span.ends
         return self.accepting[states] & (steps >= ends.start) & (steps < ends.stop)
 
     def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """The edges of some states [n]: the index of the state, and the edge."""
+        """All edges of some states [n]: for each edge, the index of its state among the given ones, and the edge."""
         counts = self.counts[states]
         source = torch.arange(len(states), device=self.device).repeat_interleave(counts)
         within = torch.arange(len(source), device=self.device) - (counts.cumsum(0) - counts)[source]

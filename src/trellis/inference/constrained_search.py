@@ -5,8 +5,9 @@ With the states summed out, the search is that of `infilling`. Relaxed messages 
 
     u_t(s, z) = max([may end] end(z), max_c best_c(z) sum_z' A(z, z') u_{t+1}(s', z')),
 
-so sum_z p(z | x_<=t) u_t(s, z) is an upper bound for every completion. A prefix is dropped if its bound does not exceed
-the probability of the best sequence found so far. The search starts with the sequence of the Viterbi path."""
+so sum_z p(z | x_<=t) u_t(s, z) is an upper bound on the probability of every completion. A prefix is dropped if its
+bound does not exceed the probability of the best sequence found so far. The search starts with the sequence of the
+Viterbi path."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def most_probable_tokens(product: Product, position: Position, limit: int = LIMI
         bounds = torch.cat([product.joint(position.some(rows), product.relaxed).double() for rows in pieces])
         bounds += known.unsqueeze(-1)
         if not words.shape[1] and float(bounds.max()) < best.log_prob - ROUNDING:
-            dropped = torch.inf  # a bound below a sequence has underflowed: nothing is proved
+            dropped = torch.inf  # a bound below the probability of a sequence has underflowed: nothing is proved
         last = int(position.steps[0]) == product.span.most - (end is None)
         complete = bounds if end is None else bounds[:, end : end + 1]
         if (end is not None or last) and float(complete.max()) > best.log_prob:
@@ -135,7 +136,7 @@ def most_probable_tokens(product: Product, position: Position, limit: int = LIMI
 
 
 def log_prob_of(product: Product, position: Position, tokens: Sequence[int]) -> float:
-    """log p of a continuation of one sequence, and of its end."""
+    """log p(tokens, then the end | tokens so far) of one sequence."""
     total = 0.0
     for token in tokens:
         position, log_prob = product.read(position, torch.tensor([token], device=product.device))

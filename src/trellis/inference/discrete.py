@@ -5,7 +5,7 @@ The chain is a prior over the first state, a transition, and potentials o_t(z) f
 The recursions over time are in `trellis.engines` (the forward algorithm: reference.py); these functions use them. Every
 function takes
     prior       Belief over the first step's states ([B, K], or [B, k] at the live states of step 0)
-    transition  any `Transition`, or `TimeVarying`: `Blocks`, one matrix per step
+    transition  any `Transition`, or a `TimeVarying`, such as `Blocks` (one matrix per step)
     potentials  `Potentials`; a missing observation is marginalised
     lengths     [B] or None (all T)
 A sequence underflows in scaled arithmetic if its potentials differ too much between states. Such sequences are
@@ -61,7 +61,7 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
     """The chain restricted to live states, with the transitions between them.
 
     A missing observation makes all states live at that step. Such a chain is processed by the reference engine, which
-    handles both kinds of steps."""
+    handles steps over live states and steps over all states."""
     batch, steps = potentials.rows.shape
     equal = lengths is None and steps > 0
     lengths = potentials.rows.new_full((batch,), steps) if lengths is None else lengths
@@ -109,8 +109,9 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
 
 
 def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
-    """Expected visits of some sequences, by the rows of the chain's own table. If a gap has made all states live, the
-    visits [n T, K] of each step are restricted to the states that the observation of this step allows."""
+    """Expected visits of some sequences, by row of the table of the chain's potentials. If a gap has made all states
+    live, `visits` [n T, K] has a row per step, which is restricted to the states that the observation of this step
+    allows."""
     potentials, ids = chain.potentials, chain.potentials.ids
     if ids is None:
         return visits
@@ -182,7 +183,7 @@ def counts(
         return finish(found, chain, transition, carried, fresh, per_sequence)
 
     found = engines.expect(*chain[:4])
-    counted = finished(found)  # a GPU computes this during the next check, which waits for it
+    counted = finished(found)  # queued before the check for underflow, which waits for a GPU
     right = rescued("expect", chain, found)
     return counted if right is found else finished(right)
 

@@ -77,7 +77,7 @@ def best_words(chain: Chain, tokens: Tensor, lengths: Tensor | None, each: Tenso
 
 
 class Search:
-    """The search for sentences with gaps, side by side."""
+    """The search in several sentences with gaps, side by side."""
 
     def __init__(self, chain: Chain, tokens: Tensor, lengths: Tensor, missing: Tensor) -> None:
         self.chain, self.tokens, self.lengths, self.missing = chain, tokens, lengths, missing
@@ -94,7 +94,7 @@ class Search:
         partial, dropped = self.begin(), torch.full_like(best, -torch.inf)
         for gap in range(self.gaps.shape[1]):
             found = self.extend(partial, gap, best, limit)
-            if gap == 0:  # a bound below the best filling has underflowed: nothing is proved
+            if gap == 0:  # a bound below the probability of a filling has underflowed: nothing is proved
                 dropped[found.bound[found.rank == 0] < best - ROUNDING] = torch.inf
             found = found.some(found.bound > best[found.sentence])
             over = found.some(found.rank == limit)

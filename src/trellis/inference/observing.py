@@ -33,7 +33,8 @@ class Sensed(NamedTuple):
 
 
 def observe(observation: Observation, values: Tensor) -> Potentials:
-    """Potentials of dense observations [B, T, p]; NaN marks missing values, in part or all of a step."""
+    """Potentials of dense observations [B, T, p]. NaN marks missing values; a step may lack some or all of its
+    values."""
     shape, flat = values.shape[:2], values.reshape(-1, values.shape[-1])
     patterns, rows = distinct_rows(~flat.isnan())
     sense = sense_compiled if len(patterns) > 1 and compiled(values, *observation) else sense_patterns

@@ -18,7 +18,8 @@ class Prefix(NamedTuple):
     context: tuple[int, ...] = ()
 
     def parents(self) -> Sequence[Prefix]:
-        """The prefix without its last tokens, longest first; then parts of its context alone."""
+        """All shorter prefixes, longest first: the prefix without its last tokens, then beginnings of its context
+        alone."""
         shorter = [Prefix(self.tokens[:n], self.context) for n in range(len(self.tokens) - 1, -1, -1)]
         return [*shorter, *(Prefix((), self.context[:n]) for n in range(len(self.context) - 1, -1, -1))]
 
@@ -31,8 +32,7 @@ class Prefixes:
         self.kept: OrderedDict[Prefix, Position] = OrderedDict()
 
     def positions(self, prefixes: Sequence[Prefix]) -> Position:
-        """The positions of B prefixes. Prefixes that are one token longer than a prefix in the cache are read
-        together."""
+        """The positions of B prefixes. Those that are not in the cache are read token by token, side by side."""
         distinct = dict.fromkeys(prefixes)
         found = {prefix: self.kept[prefix] for prefix in distinct if prefix in self.kept}
         found[Prefix(())] = self.product.begin(1, self.start)

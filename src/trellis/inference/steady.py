@@ -1,6 +1,6 @@
 """The steady state of a Kalman filter and smoother: the limits of their covariances and gains.
 
-x_t = A x_{t-1} + eta, and each observation has the potential exp(-x' Phi x / 2 + eta_t' x); all matrices are [h, h]:
+x_t = A x_{t-1} + N(0, Q), and an observation has the potential exp(-x' Phi x / 2 + eta_t' x). Matrices are [h, h]:
     Sigma_1 = A Sigma_0 A' + Q,  Sigma_0 = (Sigma_1^-1 + Phi)^-1     (discrete algebraic Riccati equation)
     filter    x^_t = H x^_{t-1} + Sigma_0 eta_t,  H = A - Sigma_0 Phi A
     smoother  x-_t = J x-_{t+1} + P x^_t,  J = Sigma_0 A' Sigma_1^-1,  P = I - J A"""

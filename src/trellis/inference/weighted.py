@@ -12,7 +12,8 @@ from trellis.types import Belief, Counts, Potentials
 
 
 def given(potentials: Potentials, states: Tensor) -> Potentials:
-    """The potentials given the known states [B, T], which are -1 where unknown: one row per step."""
+    """The potentials given known states [B, T] (-1: unknown), with one row per step. If the state of a step is known,
+    all other states have the potential zero."""
     names = torch.arange(potentials.table.shape[-1], device=states.device)
     excluded = (states >= 0).unsqueeze(-1) & (states.unsqueeze(-1) != names)
     return Potentials.of(potentials.gather().masked_fill(excluded, -torch.inf))
@@ -26,8 +27,8 @@ def counts(
     states: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Counts:
-    """Expected starts, transitions and visits of the table's rows, given known states [B, T]. Sequences are summed with
-    weights [B]."""
+    """Expected starts, transitions, and visits by row of the table, given known states [B, T]. The sum over sequences
+    has the weights [B]."""
     here = potentials if states is None else given(potentials, states)
     problem = prior, transition, here, lengths
     found = discrete.counts(*problem)[0] if weights is None else weighted(*problem, weights)

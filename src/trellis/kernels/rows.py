@@ -32,7 +32,7 @@ def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def suits_gpu(values: Tensor, count: int) -> bool:
-    """Whether rows [N, D] are added by a kernel: many sums of few rows, or wide ones."""
+    """Whether rows [N, D] are added by a kernel: if they are wide, or if few rows are added to many sums."""
     single = values.dtype in (torch.float32, torch.bfloat16)
     return single and (values.shape[1] >= WIDE or (count > FEW and len(values) <= MOST))
 
@@ -55,8 +55,9 @@ class Take(torch.autograd.Function):
 
 
 class Pick(torch.autograd.Function):
-    """values[index] for distinct indices. The gradient of values[i] is that of entry inverse[i], so all other entries
-    with the same index must have zero gradient. If inverse is None, entries that are not picked have zero gradient."""
+    """values[index]. The gradient of values[i] is that of entry inverse[i] of the result, so all other entries with
+    index i must have zero gradient. If inverse is None, indices must be distinct, and values that are not picked have
+    zero gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:
@@ -128,7 +129,8 @@ class Rectified(torch.autograd.Function):
 
 
 class WithRectified(torch.autograd.Function):
-    """x, and relu(B relu(A x + a) + b), whose gradients are added to that of x by the last product."""
+    """x, and relu(B relu(A x + a) + b). The last product of the backward pass adds up the gradients of x through
+    both."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +150,7 @@ class WithRectified(torch.autograd.Function):
         if not ctx.needs_input_grad[0]:
             return None, *of_inner, *of_outer
         shared = grads[0].data_ptr() == grads[1].data_ptr() and grads[0].is_contiguous()
-        if grad.is_cuda and shared:  # the gradient of a sum, not needed any more
+        if grad.is_cuda and shared:  # both outputs were added; the gradient of the sum is not needed any more
             return grads[0].addmm_(grad, inner), *of_inner, *of_outer
         return grads[0] + grad @ inner, *of_inner, *of_outer
 
@@ -174,7 +176,7 @@ def take(values: Tensor, index: Tensor) -> Tensor:
 
 
 def pick(values: Tensor, index: Tensor, inverse: Tensor | None = None) -> Tensor:
-    """values[index] with distinct indices, see `Pick`: [N, ...], [M] -> [M, ...]."""
+    """values[index] with the backward pass of `Pick`: [N, ...], [M] -> [M, ...]."""
     return Pick.apply(values, index, inverse)
 
 

@@ -32,7 +32,8 @@ def share(work: Callable[..., None], workers: int, *arguments: Any) -> None:
 
 
 class OneBlasThread:
-    """A context in which BLAS is single-threaded; the last one to exit restores the previous setting."""
+    """A context in which BLAS is single-threaded. If several threads are in it, the last one to leave restores the
+    previous setting."""
 
     lock, inside, limit = threading.Lock(), 0, None
 
@@ -65,7 +66,8 @@ def shorten_waits() -> None:
 
     GNU OpenMP reads that variable when it is loaded. By default, its threads wait for work in a loop of 300,000 rounds,
     which costs milliseconds of every core per operation on a busy machine. If there are more threads than CPUs, it is
-    only 1,000 rounds (see GOMP_SPINCOUNT in its manual). A team of threads that never work again has this effect."""
+    only 1,000 rounds (see GOMP_SPINCOUNT in its manual). This function starts a team of more threads than CPUs,
+    which never work again."""
     threads, cpus, ready = torch.get_num_threads(), os.cpu_count() or 1, threading.Event()
 
     def idle() -> None:
@@ -81,7 +83,8 @@ def shorten_waits() -> None:
 
 
 def _after_fork() -> None:
-    """In a forked process, torch would wait for threads that do not exist; and nobody would release the lock."""
+    """Runs in a forked process, where torch would wait for threads that do not exist, and nobody would release the
+    lock."""
     torch.set_num_threads(1)
     OneBlasThread.lock, OneBlasThread.inside = threading.Lock(), 0
 

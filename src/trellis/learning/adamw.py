@@ -63,14 +63,14 @@ class AdamW(torch.optim.AdamW):
         return norm
 
     def table(self, weights: list[nn.Parameter]) -> Any:
-        """The programs of a kernel for these weights."""
+        """The table of a kernel's programs for these weights."""
         sizes = tuple(weight.numel() for weight in weights)
         if sizes not in self.tables:
             self.tables[sizes] = self.kernels.programs(sizes, weights[0].device)  # type: ignore[union-attr]
         return self.tables[sizes]
 
     def begin(self, weight: nn.Parameter) -> dict[str, Tensor]:
-        """The initial state of a parameter, as torch's."""
+        """The initial state of a parameter, as in torch."""
         self.state[weight] = {
             "step": torch.zeros((), device=weight.device),
             "exp_avg": torch.zeros_like(weight),

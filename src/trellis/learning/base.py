@@ -62,7 +62,7 @@ class Learner(Protocol):
 class GradientModel(nn.Module):
     """A model that can be trained by gradient. `state` is carried over between batches and is initially None."""
 
-    synchronises: bool = False  # whether its log-likelihood waits for the device: its steps are no CUDA graphs
+    synchronises: bool = False  # whether its log-likelihood waits for the device, which rules out CUDA graphs
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the state after it (or None).

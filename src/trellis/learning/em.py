@@ -1,7 +1,8 @@
 """Baum-Welch: exact inference in the E-step, closed-form M-step; batch or stepwise.
 
 Language models and estimators share one E-step and one M-step. Conventions:
-- a pseudocount p is a Dirichlet prior of p + 1, and zeros of starts and transitions stay zero (`trellis.parts`);
+- a pseudocount p is a Dirichlet prior with parameters p + 1, and zeros of starts and transitions stay zero
+  (`trellis.dirichlet`);
 - in stepwise EM, the first batch sets the running statistics, and step k = 1, 2, ... moves them towards those of its
   batch with step size (k + 2)^-power.
 """

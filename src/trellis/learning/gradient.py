@@ -110,7 +110,7 @@ class GradientLearner:
     def apply(self, made: dict[str, Tensor]) -> dict[str, Tensor]:
         """Move the weights along the gradients; returns the log-likelihood and the state."""
         for name, weight in self.weights.items():
-            weight.grad = made.get(f"grad.{name}")  # after the replay of a graph, those of this graph
+            weight.grad = made.get(f"grad.{name}")  # after the replay of a graph, the gradients of that graph
         self.gradients.finish()
         norm = self.optimizer.update(self.max_norm, self.average)
         log_likelihood = distributed.add_up(made["log_likelihood"]).where(norm.isfinite(), math.nan)

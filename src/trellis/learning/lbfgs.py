@@ -30,7 +30,7 @@ class LBFGS:
             self.value, self.slope = self.at(self.point)
         direction = self.direction()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # about searches that fail
+            warnings.simplefilter("ignore", RuntimeWarning)  # warnings about searches that fail
             functions = (lambda x: self.at(x)[0]), (lambda x: self.at(x)[1])
             length = line_search(*functions, self.point, direction, self.slope, self.value, maxiter=SEARCH)[0]
         if length is None and self.steps:

@@ -231,7 +231,8 @@ def extreme_rows(points: Array, count: int) -> NDArray[np.int64]:
 
 
 def with_transitions(given: Moments, emission: Array) -> Probabilities:
-    """Given O: P1 = O pi, and P21 = O (T' diag(pi)) O', by non-negative least squares."""
+    """Start pi and transitions T, given O: from P1 = O pi by non-negative least squares, and from P21 = O (T' diag(pi))
+    O' by the pseudoinverse of O."""
     start = nnls(emission.T, given.single)[0]
     inverse = np.linalg.pinv(emission.T)  # [K, V]
     joint = (inverse @ (given.pairs @ inverse.T)).T  # p(z, z')

@@ -83,7 +83,7 @@ class GapModel(LanguageModel):
         return given.answer([next(found) if ids.size else nothing for ids in given.sentences])
 
     def written(self, ids: np.ndarray) -> str:
-        """A sentence with gaps as text."""
+        """The text of a sentence, with a mark for each gap."""
         return self.vocab.join([GAP if i < 0 else self.vocab.words[i] for i in ids])
 
     def check_possible(self, impossible: Tensor, tokens: Tensor, lengths: Tensor) -> None:

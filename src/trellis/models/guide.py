@@ -68,7 +68,8 @@ class Guide:
         self, pad: int | None = None, attention_mask: Tensor | None = None, seed: int | None = None
     ) -> Processor:
         """A logits processor for one call of `generate` of `transformers`. Prompts of different lengths are padded on
-        the left. To mark the padding, pass its token id as `pad`, or the attention mask [B, T], which is zero there.
+        the left. To mark the padding, pass its token id as `pad`, or pass the attention mask [B, T], which is zero at
+        the padding.
 
         With a seed, the processor samples the next token itself and excludes all others. This is several times faster
         than correcting the scores of all tokens. Do not combine a seed with beams, temperature or top-p."""
@@ -256,7 +257,7 @@ class Processor:
         return scores.index_copy(0, index, found)
 
     def corrected(self, prefixes: Sequence[Prefix], log_probs: Tensor) -> Tensor:
-        """The scores of all tokens."""
+        """The corrected scores of all tokens."""
         return log_probs + self.guide.corrections(prefixes).to(log_probs)
 
     @torch.no_grad()

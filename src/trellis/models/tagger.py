@@ -52,7 +52,7 @@ class Tagger(PersistedModel):
     def check(self, tags: Collection[str], name: str = "The tagger") -> None:
         """Raise if all tags of the data are unknown to the tagger. If some are unknown, warn that they count as
         errors."""
-        spans = self.units == units_of(tags) == "spans"  # then only the labels need to match
+        spans = self.units == units_of(tags) == "spans"  # if so, only the labels need to match
         given, own = ({tag[2:] for tag in some if tag != OUTSIDE} if spans else {*some} for some in (tags, self.labels))
         unknown = given - own
         if unknown and unknown == given:

@@ -57,7 +57,8 @@ class Banded(Tiled, Summable):
         return self.probs * straight.flatten(0, 1)[: self.num_states]
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """The transitions between live states. If w < k, only entries within the band: O(k min(k, w)) per step."""
+        """The transitions between live states, at O(k min(k, w)) per step. If w < k, only entries within the band are
+        kept."""
         if self.width >= ids.shape[-1]:
             return super().between(ids, groups)
         before, after = ids[:, :-1], ids[:, 1:]

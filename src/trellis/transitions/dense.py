@@ -36,7 +36,8 @@ class Dense(DenseEntry, Countable, Samplable):
         return times_few(self.matrix, message)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """As in `Transition`. The classes of states are kept, except for gradients on a GPU."""
+        """As in `Transition`. If live states are classes, the result reads its blocks from A, except while gradients
+        are recorded on a GPU."""
         recorded = self.matrix.requires_grad and torch.is_grad_enabled()
         if groups is None or (self.matrix.is_cuda and recorded):
             return super().between(ids, groups)

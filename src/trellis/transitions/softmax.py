@@ -16,7 +16,7 @@ from trellis.transitions.tiled import Tiled, add, written_out
 from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
 from trellis.types import Groups
 
-LARGEST_MATRIX = 8192  # states of which training on a CPU forms the matrix: 256 MiB in float32
+LARGEST_MATRIX = 8192  # up to this many states, training on a CPU forms the matrix: 256 MiB in float32
 
 
 class SoftmaxEntry(Tiled, Entry):
@@ -36,12 +36,12 @@ class SoftmaxEntry(Tiled, Entry):
         if norms is not None:
             self.log_norm = norms
         elif keys.is_cuda:
-            _ = self.log_norm  # on a GPU, computed at once, beside the emissions
+            _ = self.log_norm  # on a GPU, computed now, in parallel with the emissions
 
     @cached_property
     def log_norm(self) -> Tensor:
         """n [R]; zero for a row that is masked completely."""
-        with torch.set_grad_enabled(self.trained):  # whoever asks first, perhaps without a gradient
+        with torch.set_grad_enabled(self.trained):  # even if the first caller records no gradients
             norms = self.normalisers(self.queries, self.keys)
             return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
 
@@ -84,8 +84,8 @@ class SoftmaxEntry(Tiled, Entry):
 
 
 class Softmax(SoftmaxEntry, Samplable):
-    """The square case: from all states [K, d] to all states [K, d]. Processes that train together share the
-    normalisers."""
+    """The square case: from all states [K, d] to all states [K, d]. Processes that train together share the computation
+    of the normalisers."""
 
     def normalisers(self, queries: Tensor, keys: Tensor) -> Tensor:
         if self.mask is not None or not self.trained:
@@ -134,7 +134,7 @@ class Softmax(SoftmaxEntry, Samplable):
         return LogitBlocks(self.kept(blocks.logits, ids[:, :-1], ids[:, 1:]), blocks.log_norm)
 
     def group_norms(self, groups: Groups) -> Tensor:
-        """n [K], right for the states of the groups that are used."""
+        """n [K], of which only the entries of states in used groups need to be correct."""
         return self.log_norm
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:

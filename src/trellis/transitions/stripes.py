@@ -16,7 +16,7 @@ class Striped(torch.autograd.Function):
     """norms(queries, keys) [R]. This process computes its stripe, and gathers the stripes of the others.
 
     The gradients of the normalisers are summed over all processes, and each process backpropagates those of its stripe
-    to the queries and keys. The gradients of the weights are complete once they are summed over all processes, too."""
+    to the queries and keys. The gradients of the weights, too, must then be summed over all processes."""
 
     @staticmethod
     def forward(ctx, queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:
@@ -39,7 +39,7 @@ class Striped(torch.autograd.Function):
 
 
 def in_stripes(queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:
-    """norms(queries, keys), shared by the processes of a job while all of them take a training step."""
+    """norms(queries, keys), computed jointly by the processes of a job while all of them take a training step."""
     if not distributed.is_stepping() or len(queries) < FEWEST:
         return norms(queries, keys)
     return Striped.apply(queries, keys, norms)

@@ -12,8 +12,8 @@ from torch import Tensor
 from trellis.kernels.lse.tiled import chunks
 from trellis.transitions.dense import Dense
 
-FEW = 4  # products for which a dense matrix does not pay off
-ROOM = 1 << 30  # bytes of a dense matrix on a CPU
+FEW = 4  # products below which a dense matrix does not pay off
+ROOM = 1 << 30  # maximum bytes of a dense matrix on a CPU
 Given = TypeVar("Given", bound="Tiled")
 
 
@@ -60,8 +60,8 @@ def add(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def written_out(operator: Given, products: int, size: int) -> Given | Dense:
-    """A dense matrix of numbers of `size` bytes, which takes as long as one product; the operator itself if there are
-    few products or the matrix does not fit."""
+    """The operator as a dense matrix, with `size` bytes per number. Forming the matrix takes as long as one product. If
+    there are few products, or if the matrix does not fit, the operator itself is returned."""
     if products < FEW or operator.num_states**2 * size > room(operator.device):
         return operator
     return Dense(operator.dense())

@@ -93,7 +93,7 @@ def average_kernel(weights, averages, sizes, tensors, blocks, share, COUNT: tl.c
 
 
 def programs(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The tensor of every program, and its number among the programs of that tensor."""
+    """For every program, the index of its tensor, and the number of the program among those of that tensor."""
     counts = torch.tensor([triton.cdiv(size, SIZE) for size in sizes])
     tensors = torch.arange(len(sizes)).repeat_interleave(counts)
     blocks = torch.arange(len(tensors)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -114,7 +114,7 @@ def update(
 
 
 def average(weights: Sequence[Tensor], averages: Sequence[Tensor], table: tuple[Tensor, Tensor], share: Tensor) -> None:
-    """Move averages towards weights without a gradient by the fraction share []."""
+    """For weights that have no gradient: move their averages towards them by the fraction share []."""
     sizes = tuple(weight.numel() for weight in weights)
     given = tuple(weights), tuple(averages), sizes, *table, share
     average_kernel[(len(table[0]),)](*given, COUNT=len(sizes), SIZE=SIZE, num_warps=4)

@@ -1,4 +1,4 @@
-"""Scores of tokens as sums over bags of attributes with sparse weights, and the sums that are their gradient.
+"""Scores of tokens, which are sums of sparse weights over bags of attributes, and the gradient of the weights.
 
 Compiled by numba on a CPU if installed; otherwise through a dense table of the attributes in use. Compiled code adds
 the weights of an attribute with many labels as one row of a table, in vector instructions."""
@@ -18,7 +18,7 @@ from trellis.kernels.optional import installed
 
 kernels = partial(installed, "kernels.bags.numba")
 SHARE = 1 << 12  # tokens below which a second thread does not pay
-MANY, VECTOR = 4, 8  # an attribute has a row of its own if it has one in MANY of at least VECTOR labels
+MANY, VECTOR = 4, 8  # from VECTOR labels on, an attribute with weights for at least 1 in MANY has its own row
 
 
 class Bags(NamedTuple):
@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of slopes for every thread."""
+    """The gradient of the weights, for every thread: sums of slopes, which are gradients of scores."""
 
     pairs: Tensor  # [threads, P] float64
     rows: Tensor  # [threads, R, labels] float64

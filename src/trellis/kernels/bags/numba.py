@@ -22,7 +22,8 @@ def score(worker, workers, ids, offsets, first, labels, weights, place, table, s
 
 @njit(nogil=True, cache=True)
 def collect(worker, workers, ids, offsets, first, labels, place, slopes, sums, rows):
-    """Add slopes [N, L] to the sums [workers, P] and rows [workers, R, L] of the pairs that they flow to."""
+    """Add the slopes [N, L] of every token to the entries of its attributes, in rows [workers, R, L] if an attribute
+    has a row, else in sums [workers, P]."""
     tokens, own, own_rows = slopes.shape[0], sums[worker], rows[worker]
     for t in range(tokens * worker // workers, tokens * (worker + 1) // workers):
         row = slopes[t]

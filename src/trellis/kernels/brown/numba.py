@@ -27,7 +27,7 @@ WORTH_SHARING = 1 << 18  # cells below which parallelism does not pay
 
 
 def share(work: Callable[..., None], items: Array, cells: int, *arguments: object) -> None:
-    """Call work(items, *arguments), with the items divided among the cores if it touches many cells."""
+    """Call work(items, *arguments), with the items divided among the cores if the work touches many cells."""
     workers = team.size(len(items)) if cells >= WORTH_SHARING else 1
     team.share(lambda worker, workers: work(items[worker::workers], *arguments), workers)
 
@@ -55,7 +55,8 @@ def add_by_class(begin: int, end: int, words: Array, counts: Array, assignment: 
 
 @njit(cache=True)
 def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[Array, Array]:
-    """Counts of each class after and before the word [C], [C], excluding its own repeats and unplaced words."""
+    """How often each class follows the word, and how often it precedes the word: [C], [C]. Repeats of the word itself
+    and unplaced words are not counted."""
     right = np.zeros(len(classes.size), np.int64)
     left = np.zeros(len(classes.size), np.int64)
     b, a = bigrams, classes.assignment
@@ -116,7 +117,7 @@ def best_class(word: int, gains: Array, classes: Classes, room: Array) -> int:
 def choose(
     items: Array, words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array, targets: Array
 ) -> None:
-    """The best class of each item, an index into the list of words."""
+    """Write the best class of each item to `targets`; an item is an index into `words`."""
     for i in items:
         targets[i] = best_class(words[i], insertion_gains(words[i], bigrams, classes, table), classes, room)
 
@@ -238,7 +239,7 @@ def rise_with_some(rows: Array, slot: int, others: Array, classes: Classes, tabl
 
 
 def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Update the rises between the others for a newly inserted class."""
+    """Update the rises between the other slots after a class has been inserted into this slot."""
     cells = int((classes.follows[slot] > 0).sum() + (classes.precedes[slot] > 0).sum()) * len(others)
     share(rise_with_some, np.arange(len(others)), cells, slot, others, classes, table, rises)
 
@@ -260,7 +261,7 @@ def rise_some_after_merge(
 
 
 def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Update the rises between the others for classes a and b that are about to merge."""
+    """Update the rises between the other classes for the merger of a and b, which is about to happen."""
     share(rise_some_after_merge, np.arange(len(others)), len(others) ** 2, a, b, others, classes, table, rises)
 
 
@@ -268,7 +269,8 @@ def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Arr
 def find_partners(
     rows: Array, alive: Array, rises: Array, classes: Classes, room: Array, table: Array, partners: Array, losses: Array
 ) -> None:
-    """For each class, the cheapest later one it can merge with, and the loss, infinite if there is none."""
+    """For each class, the later class with which it can merge at the smallest loss, and this loss (infinite if there is
+    no such class)."""
     for i in rows:
         a, partners[i], losses[i] = alive[i], -1, np.inf
         for b in alive[i + 1 :]:

@@ -1,4 +1,5 @@
-"""Softmax over the words of each class on a GPU: one program reads a class's words, then reads them again to write."""
+"""Softmax over the words of each class on a GPU: a program reads the words of a class twice, first to add up, then to
+write."""
 
 from typing import Any
 
@@ -61,7 +62,8 @@ def backward_kernel(grads, out, words, begins, d_logits, K, WORDS: tl.constexpr,
 
 
 class ClassLogSoftmax(torch.autograd.Function):
-    """Each column of logits [V, k] over the words of a class; class c has words[begins[c] : begins[c + 1]]."""
+    """The log-softmax of each column of logits [V, k] over the words of a class.
+    Class c has words[begins[c] : begins[c + 1]]."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, words: Tensor, begins: Tensor) -> Tensor:

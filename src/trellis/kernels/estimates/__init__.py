@@ -1,4 +1,4 @@
-"""MAP estimates of categorical distributions in one pass: small tables on a CPU, and on a GPU; dispatched."""
+"""MAP estimates of categorical distributions in one pass, for small tables on a CPU and for tables on a GPU."""
 
 from types import ModuleType
 from typing import Any

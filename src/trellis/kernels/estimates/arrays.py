@@ -1,5 +1,5 @@
-"""The functions of triton.py and of `trellis.dirichlet` for small tables on a CPU, in NumPy: an operation costs a third
-of torch's."""
+"""The functions of triton.py and of `trellis.dirichlet` for small tables on a CPU, in NumPy, where an operation takes a
+third of the time that it takes in torch."""
 
 from typing import Any
 

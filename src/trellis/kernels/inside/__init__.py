@@ -56,8 +56,8 @@ def spread(
     left: Tensor, right: Tensor, scales: Tensor, outer: Tensor, left_adjoint: Tensor, right_adjoint: Tensor,
     length: int, width: int,
 ) -> None:  # fmt: skip
-    """The adjoint of `join`. The adjoints of wider spans are in `outer`; their contributions are added to the adjoints
-    of a width, as left and as right parts of these spans."""
+    """The adjoint of `join`, for the spans of a width. They are left and right parts of wider spans, whose adjoints are
+    in `outer`. The contributions of the wider spans are added to `left_adjoint` and `right_adjoint`."""
     if on_cpu(left):
         rows = (length - width + 1) * left.shape[1]
         arrays = [chart.numpy() for chart in (left, right, scales, outer, left_adjoint, right_adjoint)]

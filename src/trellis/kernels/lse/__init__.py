@@ -1,4 +1,5 @@
-"""Softmaxes of products q_i . k_j: row normalisers without storing all logits, by Triton or torch, and matrices."""
+"""Softmaxes of products q_i . k_j: row normalisers, computed by Triton or torch without storing all logits, and whole
+matrices."""
 
 from types import ModuleType
 from typing import NamedTuple
@@ -20,8 +21,8 @@ def row_logsumexp(
     dtype: torch.dtype | None = None,
     low: Tensor | None = None,
 ) -> Tensor:
-    """log sum_j exp(q_i . k_j) over the unmasked entries: [R, d], [S, d] -> [R]; products in `dtype`, in which `low` is
-    a copy of the keys, if there is one."""
+    """log sum_j exp(q_i . k_j) over the unmasked entries: [R, d], [S, d] -> [R]. Products are computed in `dtype`;
+    `low`, if given, is a copy of the keys in this precision."""
     dtype = dtype or queries.dtype
     return (gpu_engine(queries, dtype) or tiled).RowLogSumExp.apply(queries, keys, mask, dtype, low)
 

@@ -1,7 +1,9 @@
-"""Row normalisers of states on a GPU, some of which are known: every other state is computed once, in a CUDA graph too.
+"""Row normalisers of states on a GPU, some of which are known. The normaliser of any other state is computed
+once, even if several rows belong to the state. This also works in a CUDA graph.
 
-The table of all states has the number of a row for each state that needs one, R + i for the state of the i-th known
-normaliser, and -1 for all others. Rows whose number is in the table are listed and computed."""
+A table over all states holds R + i for the state of the i-th known normaliser, the number of one of its rows for any
+other state that has rows, and -1 for a state without rows. Rows whose number is in the table are listed and
+computed."""
 
 import torch
 import triton
@@ -24,7 +26,8 @@ def mark_kernel(table, names, ids, R, K, SIZE: tl.constexpr):
 
 @triton.jit
 def list_kernel(table, names, listed, slots, count, R, SIZE: tl.constexpr):
-    """The rows whose number is in the table, in order; the position of each among them; and their count."""
+    """List the rows whose number is in the table, in order; also write the position of each row in the list, and the
+    length of the list."""
     found = 0
     for first in range(0, R, SIZE):
         i = first + tl.arange(0, SIZE)
@@ -39,7 +42,8 @@ def list_kernel(table, names, listed, slots, count, R, SIZE: tl.constexpr):
 
 @triton.jit
 def spread_kernel(parts, known, table, names, slots, out, R, PARTS, SIZE: tl.constexpr):
-    """The normaliser of every row: known, or log sum exp over the parts of the row in the table."""
+    """The normaliser of every row: the known one, or log sum exp over the parts of the row that the table has for its
+    state."""
     i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     place = tl.load(table + tl.load(names + i, mask=i < R, other=0), mask=i < R, other=0)
     new = (i < R) & (place < R)
@@ -56,7 +60,8 @@ def spread_kernel(parts, known, table, names, slots, out, R, PARTS, SIZE: tl.con
 
 
 def logsumexp(q: Tensor, k: Tensor, names: Tensor, ids: Tensor, known: Tensor, states: int) -> Tensor:
-    """The normalisers of rows [R, d] of the states `names` [R], given those of the states `ids` [K], ascending."""
+    """The normalisers of rows [R, d] of the states `names` [R], given the normalisers `known` [K] of the states `ids`
+    [K], ascending."""
     rows, out = len(q), torch.empty(len(q), dtype=torch.float32, device=q.device)
     table = torch.full((states,), -1, dtype=torch.int32, device=q.device)
     listed, slots, count = (torch.empty(n, dtype=torch.int32, device=q.device) for n in (rows, rows, 1))

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from trellis.kernels.mask import Mask
 from trellis.kernels.optional import recent
 
-MIXED = (2, 11)  # the oldest torch whose products of bfloat16 with a float32 result were run
+MIXED = (2, 11)  # the oldest torch with which products of bfloat16 with a float32 result were run
 ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits in memory at a time
 
 

@@ -1,5 +1,5 @@
-"""Row normalisers on a GPU, tile by tile as in flash attention, relative to the largest of the first logits; if others
-are far larger, again with a running maximum.
+"""Row normalisers on a GPU, tile by tile as in flash attention. Exponentials are relative to the largest of the first
+logits. If other logits are far larger, the pass runs again with a running maximum.
 
 The forward pass also accumulates the mean key of each row, m_i = sum_j p_ij k_j. Then dQ = g m costs nothing, and the
 backward pass only computes dK = p' (g Q): four products of R S d multiply-adds in total.
@@ -21,9 +21,9 @@ LARGEST_DIM = 256
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 WITHOUT_MEAN = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
 BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
-BUSY = 264  # programs that saturate a GPU; with fewer rows, their columns are split
-JOINED, SCALED = 256, 16  # rows per program that joins parts; that scales rows
-LARGEST = 2.0**100  # sum of exponentials relative to the largest of the first logits
+BUSY = 264  # programs that saturate a GPU; if there are too few rows for them, columns are split
+JOINED, SCALED = 256, 16  # rows per program of `join_kernel`, and of `scale_kernel`
+LARGEST = 2.0**100  # sum of exponentials from which the pass runs again with a running maximum
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -58,7 +58,7 @@ def forward_kernel(
     DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
     MEAN: tl.constexpr, LARGEST: tl.constexpr, LISTED: tl.constexpr,
 ):  # fmt: skip
-    """Of all rows, or of the first `count` rows of a list."""
+    """The normalisers of all rows, or of the first `count` rows of a list, over a part of the keys."""
     part = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     dims = tl.arange(0, DIM)
@@ -122,7 +122,7 @@ def join_kernel(parts, out, R, PARTS, SIZE: tl.constexpr):
 
 @triton.jit
 def scale_kernel(x, scale, out, R, DIM: tl.constexpr, ROWS: tl.constexpr):
-    """Multiply each row by its number."""
+    """Multiply each row of x by its entry of `scale`."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     place, inside = rows[:, None] * DIM + tl.arange(0, DIM)[None, :], rows[:, None] < R
     by = tl.load(scale + rows, mask=rows < R, other=0.0)
@@ -159,8 +159,9 @@ def backward_kernel(
 def in_parts(
     q: Tensor, k: Tensor, programs: int, mask: Mask | None, means: Tensor, listed: tuple[Tensor, Tensor] | None = None
 ) -> Tensor:
-    """Normalisers over parts of the keys [parts, R], by at least this many programs if there are enough keys; and the
-    `means` [R, d], if not empty. If rows are `listed`, entry i is that of the i-th of them."""
+    """Normalisers over parts of the keys, [parts, R], computed by at least `programs` programs if there are enough
+    keys. Also fills `means` [R, d], unless it is empty. If rows are `listed`, entry i is that of the i-th listed
+    row."""
     (rows, dim), columns = q.shape, len(k)
     tile = FORWARD if means.numel() else WITHOUT_MEAN
     tiles = triton.cdiv(rows, tile["ROWS"])

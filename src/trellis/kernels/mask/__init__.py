@@ -48,8 +48,8 @@ def keys(seed: int, step: Tensor, purpose: int, ids: Tensor) -> Tensor:
 
 
 def choose(seed: int, step: Tensor, purpose: int, classes: int, size: int, kept: int) -> Tensor | None:
-    """In each of the classes of `size` consecutive ids, the `kept` ones with the largest `keys`, ascending:
-    [classes * kept]; None where there is no kernel for it."""
+    """In each of the classes of `size` consecutive ids, the `kept` ids with the largest `keys`, ascending:
+    [classes * kept]; None if there is no kernel for this problem."""
     engine = installed("kernels.mask.triton") if step.is_cuda and size <= LARGEST_CLASS else None
     if engine is None:
         return None

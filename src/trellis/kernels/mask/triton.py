@@ -47,7 +47,7 @@ def choose_kernel(
 
 
 def choose(base: int, step: Tensor, purpose: int, classes: int, size: int, kept: int, rows: int) -> Tensor:
-    """In each of the classes of `size` consecutive ids, the `kept` ones with the largest `keys`: [classes * kept],
+    """In each of the classes of `size` consecutive ids, the `kept` ids with the largest `keys`: [classes * kept],
     ascending."""
     out = torch.empty(classes * kept, dtype=torch.int64, device=step.device)
     choices = {"SEED": base, "PURPOSE": purpose, "ROWS": rows, "SIZE": triton.next_power_of_2(size)}

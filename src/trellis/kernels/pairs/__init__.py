@@ -16,8 +16,8 @@ from trellis.kernels.rows import add_rows
 def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
 ) -> Tensor:
-    """left[rows[m]] right[columns[m]] for every m (m itself if None), multiplied in the precision `low`:
-    [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    """left[rows[m]] right[columns[m]] for every m (if `rows` or `columns` is None, the index is m), multiplied in
+    the precision `low`: [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     left, right = left.to(low), right.to(low)
     left, right = left if rows is None else left[rows], right if columns is None else right[columns]
     return product(left, right).to(out)
@@ -30,7 +30,7 @@ def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, 
 
 
 class SetLogits(torch.autograd.Function):
-    """x_m = Q[before[m]] K[after[m]]' (m itself if before is None): [G, a, d], [H, c, d], [M], [M] -> [M, a, c]."""
+    """x_m = Q[before[m]] K[after[m]]' (Q[m] if `before` is None): [G, a, d], [H, c, d], [M], [M] -> [M, a, c]."""
 
     @staticmethod
     def forward(
@@ -68,7 +68,8 @@ def engine_for(values: Tensor) -> ModuleType:
 
 
 def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:
-    """q_i . k_j between the sets before[m] (m itself if None) and after[m]: [G, a, d], [H, c, d] -> [M, a, c]."""
+    """q_i . k_j between the sets before[m] (set m if `before` is None) and after[m]:
+    [G, a, d], [H, c, d] -> [M, a, c]."""
     return SetLogits.apply(queries, keys, before, after, dtype)
 
 

@@ -22,7 +22,8 @@ def gather(worker, workers, left, right, rows, columns, out):
 
 @njit(nogil=True, cache=True)
 def add(worker, workers, left, transposed, right, columns, order, begins, out):
-    """out[i] = sum of left[m] right[columns[m]] over the m in order[begins[i] : begins[i + 1]]; left[m] transposed."""
+    """out[i] = sum of left[m] right[columns[m]] over the m in order[begins[i] : begins[i + 1]]. With `transposed`,
+    left[m] is transposed first."""
     part = np.empty(out.shape[1:], out.dtype)
     for i in range(worker, len(out), workers):
         for m in order[begins[i] : begins[i + 1]]:
@@ -34,7 +35,7 @@ def add(worker, workers, left, transposed, right, columns, order, begins, out):
 
 
 def share(work: Callable[..., None], products: int, size: int, *arguments: Any) -> None:
-    """Run a kernel of this many products of `size` multiplications in threads."""
+    """Run a kernel in threads; it computes `products` products of `size` multiplications each."""
     with team.OneBlasThread():
         team.share(work, team.size(1 + products * size // THREAD_WORTH), *arguments)
 
@@ -42,7 +43,8 @@ def share(work: Callable[..., None], products: int, size: int, *arguments: Any) 
 def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
 ) -> Tensor:
-    """left[rows[m]] right[columns[m]] for every m (m itself if None): [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    """left[rows[m]] right[columns[m]] for every m (if `rows` or `columns` is None, the index is m):
+    [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     index = columns if rows is None else rows
     count = len(left) if index is None else len(index)
     everything = torch.arange(count)

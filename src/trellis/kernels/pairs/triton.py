@@ -161,8 +161,9 @@ def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype,
     norms: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """x_m = left[rows[m]] right[columns[m]] for every m (m itself if None), multiplied in the precision `low` of
-    `right`. With norms n [G, a], the result is exp(x_m - n[rows[m]]): [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    """x_m = left[rows[m]] right[columns[m]] for every m (if `rows` or `columns` is None, the index is m),
+    multiplied in the precision `low` of `right`. With norms n [G, a], the result is exp(x_m - n[rows[m]]):
+    [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     index = rows if rows is not None else columns
     count = len(left) if index is None else len(index)
     (_, a, b), c = left.shape, right.shape[2]

@@ -1,4 +1,5 @@
-"""Rows of a table at ascending indices, in float32 and in a lower precision, in one pass; and their gradient in one."""
+"""Rows of a table at ascending indices, in float32 and in a lower precision, in one pass; the gradient takes one pass,
+too."""
 
 import torch
 import triton

@@ -6,8 +6,9 @@ call (dtbsv), for all sequences. Arrays are [B, T, K], in float64.
 
 s_t = sum_z f_t(z) must neither underflow nor overflow: o_t is scaled to a maximum of one and, in longer sequences,
 divided by its mean norm in the previous E-step. If that does not suffice, o_t is divided by an estimate of
-p(x_t | x_<t), given the filtered distributions of the previous E-step or of a few steps. Where s_t leaves its range
-nevertheless, the norms up to there are exact, and the pass runs again.
+p(x_t | x_<t). It is computed from the filtered distributions of the previous E-step or, in the first E-step, from x_t
+and the few observations before it. If s_t leaves its range nevertheless, the norms up to that step are exact, and the
+pass runs again.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import numpy as np
 from scipy.linalg.blas import dtbsv
 
 Array = np.ndarray[Any, Any]
-STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short one, and for Viterbi
-NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t; if all sequences are short
+STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short sequence, and of any sequence for Viterbi
+NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t together; the same if all sequences are short
 UNSCALED = 128  # steps up to which the first attempt leaves s_t as it is
 ATTEMPTS = 16  # attempts to keep s_t in its range
 HISTORY = 2  # steps from which the first norms are estimated
@@ -174,7 +175,7 @@ class Run:
         return norms
 
     def step(self, joint: Array, totals: Array) -> tuple[Array, Array, Array]:
-        """Filter one step, at all steps at once, given f_{t-1} and s_{t-1}: f_t, s_t and p(x_t | x_<t)."""
+        """One step of the filter, computed for all t at once: f_t, s_t and p(x_t | x_<t), given f_{t-1} and s_{t-1}."""
         after = np.empty(self.weights.shape)
         np.matmul(joint[:, :-1], self.matrix, out=after[:, 1:])
         after[:, 0] = self.prior
@@ -205,7 +206,7 @@ class Run:
         return np.where(known, ratios, found)
 
     def solve(self, values: Array, transposed: bool = False) -> None:
-        """Compute f_t, or b_t, [B, T, K] in place; the first, or the last, is given."""
+        """Compute f_t from the first one or, if `transposed`, b_t from the last one, in place: [B, T, K]."""
         width = 2 * len(self.matrix)
         columns = self.band.reshape(-1, width).T
         dtbsv(width - 1, columns, values.reshape(-1), lower=1, diag=1, trans=transposed, overwrite_x=1)

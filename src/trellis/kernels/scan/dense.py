@@ -74,7 +74,7 @@ def forward_kernel(
     x, matrix, weights, joint, before, sums, out, one, B, K,
     NB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    """j_t, its parts and c_t, from the parts x of j_{t-1}, c_{t-1} and o_t."""
+    """Compute j_t, its parts and c_t from c_{t-1}, o_t and x, the parts of j_{t-1}."""
     b = tl.program_id(1) * BM + tl.arange(0, BM)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     at = b.to(tl.int64)[:, None] * K + n[None, :]
@@ -90,7 +90,7 @@ def backward_kernel(
     x, matrix, weights, joint, norms, after, dots, last, out, one, t, B, K,
     NB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    """w_t in place of o_t, its parts and d_t, from the parts x of w_{t+1}, d_{t+1}, c_t and j_t."""
+    """Compute w_t (in place of o_t), its parts and d_t from d_{t+1}, c_t, j_t and x, the parts of w_{t+1}."""
     b = tl.program_id(1) * BM + tl.arange(0, BM)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     at = b.to(tl.int64)[:, None] * K + n[None, :]
@@ -130,8 +130,8 @@ def load_kernel(
     prior, stride, table, rows, lengths, priors, weights, scale, keys, inside, B, T, K, padded, padded_batch,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A problem padded: the prior, o_t scaled to a maximum of 1, the logarithm of the scale, the row of each step (-1:
-    none), and the lengths."""
+    """Write a padded problem: the prior, o_t scaled to a maximum of 1, the logarithm of the scale, the row of each step
+    (-1: none), and the lengths."""
     i = tl.program_id(0).to(tl.int64)
     t, b = i // padded_batch, i % padded_batch
     length = tl.load(lengths + b, mask=b < B, other=0)

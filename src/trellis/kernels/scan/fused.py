@@ -1,6 +1,6 @@
-"""The E-step of a few long sequences in one function, so that numba compiles little (half a second): float64.
+"""The E-step of a few long sequences in float64, as one function, so that numba compiles little (half a second).
 
-Row 0 of the tables is that of missing observations; scaled arithmetic, as in serial.py.
+Row 0 of the tables is that of missing observations. Arithmetic is scaled, as in serial.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Steps:
 
 @njit(nogil=True, cache=True, fastmath=MATHS)
 def expect(prior, matrix, transposed, weights, rows, lengths, joint, inverse, back, starts, moves, visits):
-    """Add to starts [1, K], moves [K, K] (without the factor A) and visits; False if a sequence is impossible."""
+    """Add to starts [1, K], moves [K, K] (without the factor A) and visits; returns False if a sequence is
+    impossible."""
     states = len(back)
     for b in range(len(lengths)):
         for t in range(lengths[b]):

@@ -42,7 +42,7 @@ def tiles_for(batch: int, states: int) -> Tiles:
 
 
 def rounded(size: int, multiple: int = 1) -> int:
-    """At most a quarter more, so that similar sizes share a graph."""
+    """Rounds up by at most a quarter, or to the next multiple, so that similar sizes share a graph."""
     unit = max(multiple, 1 << max(0, size.bit_length() - 3))
     return -(-max(size, 1) // unit) * unit
 
@@ -59,7 +59,8 @@ def memory_needed(batch: int, steps: int, states: int) -> int:
 
 
 class Recorded:
-    """Work on fixed memory: run the first time, captured the second, then replayed. In a larger graph, part of that."""
+    """Work on fixed memory: run the first time, captured the second, then replayed. While a larger graph is captured,
+    the work becomes part of that graph."""
 
     def __init__(self, work: Callable[[], None], on_gpu: bool) -> None:
         self.work, self.on_gpu, self.calls = work, on_gpu, 0
@@ -84,7 +85,7 @@ class Memory:
     def __init__(self, device: torch.device) -> None:
         self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
         self.passes: dict[tuple[int, int, int], Passes] = {}
-        self.graphs: dict[Hashable, Any] = {}  # larger ones, which use this memory
+        self.graphs: dict[Hashable, Any] = {}  # larger graphs, which use this memory
 
     def find(self, batch: int, steps: int, states: int) -> Passes:
         """The passes for a shape, rounded up."""
@@ -135,7 +136,8 @@ def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> 
 
 
 def chunk_shape(steps: int, batch: int, states: int) -> tuple[int, ...]:
-    """The parts of j_{t-1} and w_t that are multiplied at a time; empty if the memory of the matrix is enough."""
+    """The shape of the parts of j_{t-1} and w_t that are multiplied at a time; empty if they fit in the memory of the
+    matrix."""
     shape = 2, len(LEFT), min(ROWS, max(steps - 1, 1) * batch), states
     return (0,) if states <= FEW or math.prod(shape) <= 3 * states**2 else shape
 
@@ -146,7 +148,7 @@ def size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
 
 
 def carve(memory: Tensor, arrays: Arrays) -> dict[str, Tensor]:
-    """The arrays one after the other."""
+    """The arrays as views of the memory, one after the other."""
     found, begin = {}, 0
     for name, (shape, dtype) in arrays.items():
         length = torch.Size(shape).numel() * dtype.itemsize

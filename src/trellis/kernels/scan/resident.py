@@ -1,5 +1,6 @@
 """Forward and adjoint recursions over blocks of probabilities [B, T-1, k, k] on a GPU, for a block that fits in the
-registers of one program: one program per sequence scans over time, and loads the next block while it multiplies one.
+registers of one program: one program per sequence scans over time, and loads the next block while it multiplies the
+current one.
 
 The recursions are those of engines/reference.py.
 """
@@ -94,7 +95,8 @@ def schedule(states: int) -> dict[str, int]:
 
 
 def forward(prior: Tensor, blocks: Tensor, weights: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log c_t [B, T] and a_t [B, T, k], zero in the padding, and the last a_t, or the prior: [B, k]."""
+    """log c_t [B, T] and a_t [B, T, k], zero in the padding, and the last a_t [B, k], which is the prior for an
+    empty sequence."""
     alphas, last = torch.zeros_like(weights), torch.empty_like(prior)
     norms = alphas.new_zeros(alphas.shape[:2])
     sizes = {"T": weights.shape[1], **schedule(weights.shape[2]), "TINY": torch.finfo(alphas.dtype).tiny}
@@ -105,8 +107,8 @@ def forward(prior: Tensor, blocks: Tensor, weights: Tensor, lengths: Tensor) -> 
 def adjoint(
     blocks: Tensor, weights: Tensor, lengths: Tensor, norms: Tensor, alphas: Tensor, grads: Tensor, last: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dL/dprior [B, k], dL/dlog o [B, T, k], w_t [B, T, k] and a_t A w_{t+1} [B, T, k] (elementwise; zero at the last
-    step), given dL/dlog c [B, T] and dL/d(last a_t) [B, k]."""
+    """dL/dprior [B, k], dL/dlog o [B, T, k], w_t [B, T, k] and the elementwise product of a_t and A w_{t+1} [B, T, k]
+    (zero at the last step), given dL/dlog c [B, T] and dL/d(last a_t) [B, k]."""
     d_prior, (d_weights, pulls, leaving) = torch.empty_like(last), weights.new_zeros(3, *weights.shape)
     sizes = {"T": weights.shape[1], **schedule(weights.shape[2])}
     given = blocks, weights, lengths, alphas, norms, grads, last

@@ -1,8 +1,8 @@
 """Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
 
-`matrices` [M, K, K] holds every transition; that of sequence b after step t has index numbers[b, t].
-Loops instead of slices and copies, and functions that are inlined before they are compiled: numba takes two seconds to
-compile one assignment to a slice, and a third of a second for a function of its own.
+`matrices` [M, K, K] holds every transition; that of sequence b after step t has index numbers[b, t]. The code has loops
+instead of slices and copies, and functions that are inlined before they are compiled, because numba takes two seconds
+to compile one assignment to a slice, and a third of a second for a function that is not inlined.
 """
 
 from typing import Any

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WIDE = 1024  # columns from which rows are sorted, and columns of a program then
+WIDE = 1024  # from this many columns on, rows are sorted, and a program adds this many columns
 SCANNED, ADDED, WIDTH = 2048, 256, 32  # indices compared; rows and columns added at a time
 
 

@@ -12,8 +12,8 @@ from trellis.kernels import team
 from trellis.kernels.optional import installed
 
 kernels = partial(installed, "kernels.thin.numba")
-FEW, LARGE = range(1, 65), 1 << 20  # vectors, and entries of the matrix
-ROWS, VECTORS = 6, 4  # at a time
+FEW, LARGE = range(1, 65), 1 << 20  # numbers of vectors, and minimum entries of the matrix, for compiled code
+ROWS, VECTORS = 6, 4  # rows and vectors that compiled code multiplies at a time
 downwards = cycle((False, True))  # the order of the rows in successive products
 
 
@@ -33,7 +33,7 @@ def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
 
 
 def suits(matrix: Tensor, vectors: Tensor) -> bool:
-    """Whether the compiled product is faster, and available."""
+    """Whether the compiled product is available, and faster than BLAS."""
     return (
         matrix.device.type == "cpu" and matrix.dim() == vectors.dim() == 2 and len(vectors) in FEW
         and matrix.shape[1] == vectors.shape[1]

@@ -25,8 +25,8 @@ Support = Tensor | Partition | None
 
 
 class Params(nn.Module, ABC):
-    """Parameters of K states and V words. A word is emitted by all states, by `support` [V, k], or by those of its
-    class."""
+    """Parameters of K states and V words. A word can be emitted by all states, by the k states in its row of `support`
+    [V, k], or by the states of its class."""
 
     support: Tensor | None
     partition: Partition | None

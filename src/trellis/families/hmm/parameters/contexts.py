@@ -51,7 +51,7 @@ def context_states(tokens: Array, num_symbols: int, clones: int) -> tuple[Array,
 
 
 def grow(tokens: Array, num_symbols: int) -> list[Level]:
-    """All contexts of at least RAREST tokens, by length."""
+    """All contexts that occur at least RAREST times, by length."""
     symbols = np.arange(num_symbols)
     levels = [Level(tokens, np.zeros_like(symbols), symbols, np.full(num_symbols, np.inf))]
     for length in range(1, DEEPEST):

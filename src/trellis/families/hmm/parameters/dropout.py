@@ -10,7 +10,7 @@ from trellis.errors import TrellisError
 from trellis.kernels.mask import FEATURES, STATES, Mask, choose, draw_mask, keys
 
 KINDS = ("none", "state", "unstructured")
-STAGES = 8  # steps in which a rate moves from its initial to its final value
+STAGES = 8  # stages in which a rate moves from its initial to its final value
 
 
 class Draw(NamedTuple):

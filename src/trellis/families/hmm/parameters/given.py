@@ -17,7 +17,8 @@ from trellis.transitions import Transition
 
 
 class Held(nn.Module):
-    """Registers the tensors of an object and its attributes as buffers, so that they move and save with the model."""
+    """Registers the tensors of an object and its attributes as buffers, so that they are moved and saved with the
+    model."""
 
     def __init__(self, owner: Any) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class NestedParams(NeuralParams):
 
     @torch.no_grad()
     def shift_word_logits(self, scores: Tensor) -> None:
-        """Also add the logarithm of the sum over the words of each class to the logits of classes."""
+        """Also shift the logit of each class, by the log of the sum of exp(scores) over its words."""
         super().shift_word_logits(scores)
         assert self.partition is not None
         totals = torch.zeros_like(self.class_bias).index_add_(0, self.partition.word_class, scores.exp()).log_()

@@ -2,7 +2,7 @@
 
     p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z'), or another kernel of the two
     p(x | z)  ∝ exp(f_emit(e_z) . w_x + b_x)    over the words that z can emit
-Only the states kept by a dropout sample are computed.
+Only the parameters of states that a dropout sample keeps are computed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,8 @@ class Embedding(nn.Module):
         return torch.cat([own, take(self.shared, state_class if ids is None else state_class[ids])], -1)
 
     def both(self, ids: Tensor | None, state_class: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The embeddings of states, ascending, and the same in another precision."""
+        """The embeddings of the states `ids`, which are ascending (all if None), and the same in the precision
+        `dtype`."""
         if self.shared is None and ids is not None and dtype is not self.own.dtype:
             return pick_both(self.own, ids, dtype)
         found = self(ids, state_class)
@@ -182,7 +183,7 @@ class NeuralParams(WordParams):
     def entry(self, ids: Tensor, after: Tensor, draw: Draw, transition: Transition | None = None) -> Entry:
         """Transitions from the states `ids` [R] of the full model into those kept by the draw, which are embedded as
         `after`. They advance a carried distribution and have no gradient. On a GPU, the normalisers of kept states are
-        taken from their `transition`."""
+        taken from the `transition` between them."""
         known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
         if isinstance(transition, Softmax) and transition.keys.is_cuda and draw.ids is not None and same_queries:
             known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)

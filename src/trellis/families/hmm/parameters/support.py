@@ -28,7 +28,7 @@ def brown(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
 
 
 def alone(corpus: Corpus, count: int) -> tuple[int, ...]:
-    """<eos> and the most frequent words."""
+    """The first `count` of <eos> and the most frequent words, each of which gets its own class."""
     frequent = np.argsort(-np.array(corpus.vocab.counts), kind="stable").tolist()
     return tuple(dict.fromkeys([corpus.vocab.eos, *frequent]))[:count]
 

@@ -23,7 +23,7 @@ LOG_ZERO = -1e30  # the logit of a probability of zero: exp(LOG_ZERO) is 0, and 
 class Tables(WordParams, Maximisable):
     """Logits of the start [K] and of the emissions [V, k] (see `Categorical`); subclasses add the transitions."""
 
-    sizes: ClassVar[tuple[str, ...]] = ()  # options of the transitions, also arguments and settings
+    sizes: ClassVar[tuple[str, ...]] = ()  # options of the transitions, which are also arguments and settings
 
     def __init__(self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0):
         super().__init__()
