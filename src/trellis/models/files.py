@@ -73,8 +73,8 @@ def load(path: str | Path, kind: type[M] | None = None, device: str | torch.devi
     Parameters
     ----------
     path
-        The file or folder. "demo" is a small HMM that comes with the package, trained on Python's documentation, unless
-        the working directory contains a model called "demo".
+        The file or folder. "demo" is a small HMM that comes with the package. A model called "demo" in the working
+        directory takes precedence.
     kind
         The expected class, such as `trellis.HMM`. If the model is not an instance of it, an error is raised.
     device

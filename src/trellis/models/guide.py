@@ -38,11 +38,10 @@ class Particles(NamedTuple):
 
 
 class Guide:
-    """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint. The constraint
-    applies to the tokens between the prompt and the end token. There are `least` to `most` of them.
+    """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint.
 
-    `alpha` scales the correction of log-probabilities. With 1, the correction follows Bayes' rule. With 0, it only
-    excludes tokens after which the constraint cannot be satisfied."""
+    The constraint applies to the tokens after the prompt. There are `least` to `most` of them. `alpha` is the weight of
+    the correction: 1 is Bayes' rule. 0 only excludes tokens after which the constraint cannot be satisfied."""
 
     def __init__(self, product: Product, alpha: float = 1.0, cache: int = 256) -> None:
         self.product, self.alpha = product, alpha
@@ -142,11 +141,11 @@ def guide(
     least, most
         The smallest and the largest number of tokens of a text.
     alpha
-        The weight of the correction in log-probabilities: 1 is Bayes' rule, and 0 only excludes tokens after which the
-        constraint cannot be satisfied.
+        The weight of the correction: 1 is Bayes' rule. 0 only excludes tokens after which the constraint cannot be
+        satisfied.
     alphabet
-        The text of each token; by default, from the HMM's vocabulary. If both models use the ids of an external
-        tokenizer, such as that of a `transformers` model, pass `Alphabet.of_tokenizer(tokenizer)`.
+        The text of each token; by default, that of the HMM's vocabulary. For a `transformers` model, pass
+        `Alphabet.of_tokenizer(tokenizer)`.
     cache
         The number of prefixes whose state distributions are kept.
 

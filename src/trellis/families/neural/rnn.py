@@ -77,9 +77,9 @@ class LSTM(Recurrent):
 class RNN(Recurrent):
     """The simple recurrent network of Mikolov (2012): h_t = sigmoid(A h_{t-1} + B x_{t-1}), x_t ~ softmax(C h_t).
 
-    h_0 is zero. The weights are A = `recurrent`, B = `embedding` transposed, and C = `output`. Without the
-    nonlinearities, this is the steady-state filter of a linear dynamical system: with transition F, emission H and gain
-    K, set A = F - K H F, B = K and C = H F.
+    h_0 is zero. The weights are A = `recurrent`, B = `embedding` transposed, and C = `output`. An RNN can start as the
+    filter of a linear dynamical system (the option `init_from`). With its transition F, emission H and gain K, the
+    weights are then A = F - K H F, B = K and C = H F.
 
     Parameters
     ----------

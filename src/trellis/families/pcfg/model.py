@@ -39,9 +39,9 @@ SIZES = ("nonterminals", "preterminals", "rank")
 
 
 class PCFG(GradientModel, GapModel):
-    """A context-free grammar in which p(B C | A) = sum_r u_Ar v_Br w_Cr, with exact inference.
+    """A probabilistic context-free grammar with exact inference. Its rules have p(B C | A) = sum_r u_Ar v_Br w_Cr.
 
-    Its probabilities are those of sentences, given that their trees are finite. See docs/pcfg.md.
+    Probabilities are normalised over finite trees (docs/pcfg.md).
 
     Parameters
     ----------
