@@ -281,8 +281,8 @@ class PersistedModel(ABC):
     ) -> Conditioned:
         """The distribution over the sentences of `least` to `most` words that satisfy a constraint.
 
-        The default of `most` is 100. With `complete=False`, a text is a stream of exactly `most` tokens, in which <eos> is
-        a token like any other.
+        The default of `most` is 100. With `complete=False`, a text is a stream of exactly `most` tokens, in which <eos>
+        is a token like any other.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> ends_in_a = model.constrain(trellis.constraints.ends("a"), most=20)
