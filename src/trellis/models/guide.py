@@ -66,12 +66,11 @@ class Guide:
     def processor(
         self, pad: int | None = None, attention_mask: Tensor | None = None, seed: int | None = None
     ) -> Processor:
-        """A logits processor for one call of `generate` of `transformers`. Prompts of different lengths are padded on
-        the left. To mark the padding, pass its token id as `pad`, or pass the attention mask [B, T], which is zero at
-        the padding.
+        """A logits processor for one call of `generate` of `transformers`.
 
-        With a seed, the processor samples the next token itself and excludes all others. This is several times faster
-        than correcting the scores of all tokens. Do not combine a seed with beams, temperature or top-p."""
+        If prompts have different lengths, pad them on the left, and pass the attention mask [B, T] or the token id of
+        the padding (`pad`). With a seed, the processor samples the next token itself, which is several times faster. Do
+        not combine a seed with beams, temperature or top-p."""
         return Processor(self, pad, attention_mask, seed)
 
     @torch.no_grad()
@@ -90,9 +89,11 @@ class Guide:
 
     @torch.no_grad()
     def particles(self, model: LanguageModel, n: int = 100, prompt: Text = "", seed: int = 0) -> Particles:
-        """Sequential Monte Carlo. The HMM, conditioned on the constraint, proposes tokens. Each text is weighted by the
-        ratio of its probabilities under the guided model and under the HMM. If the effective sample size falls below n
-        / 2, texts are resampled systematically."""
+        """Samples by sequential Monte Carlo: texts with weights.
+
+        The HMM, conditioned on the constraint, proposes tokens. The weight of a text is its probability under the
+        guided model divided by that under the HMM. If the effective sample size falls below n / 2, texts are
+        resampled."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
         total, least = float(self.product.log_prob(self.positions(writer.prefixes()[:1]))), float(n)
@@ -224,8 +225,8 @@ class Writer:
 class Processor:
     """A logits processor of `transformers`: adds the corrections to the scores of every text that has not ended.
 
-    The tokens of the first call are the prompt. Beams and reordered batches need no bookkeeping, since every row is
-    looked up by its tokens. Tokens of the prompt that are not in the HMM's vocabulary are skipped."""
+    The tokens of the first call are the prompt. Each row is looked up by its tokens, so beams and reordered batches
+    work. Tokens of the prompt that are not in the HMM's vocabulary are skipped."""
 
     def __init__(self, guide: Guide, pad: int | None, attention_mask: Tensor | None, seed: int | None = None) -> None:
         self.guide, self.pad = guide, pad
