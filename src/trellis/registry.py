@@ -29,7 +29,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Family:
-    """A model family, such as `hmm`. Its components are import strings "package.module:name".
+    """A model family, such as `hmm`. Its parts are named by import strings, "package.module:name".
 
     Parameters
     ----------

@@ -127,9 +127,8 @@ def _all_fresh(windows: Windows) -> bool | None:
 class Streams(Batches):
     """The split as `lanes` parallel streams; row b of each batch continues row b of the previous one.
 
-    The lengths of the streams differ by at most one token. The last window has the remaining tokens; in a stream that
-    is one token longer than the others, it has up to `window` + 1 tokens. `rotate` makes the text circular and starts
-    each epoch at a different offset, so that window boundaries differ between epochs."""
+    Windows have `window` tokens; the last may have fewer, or one more. `rotate` makes the text circular and starts each
+    epoch at a different offset, so that window boundaries differ between epochs."""
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
         super().__init__(split)
@@ -183,8 +182,8 @@ class Sentences(Batches):
 class Documents(Batches):
     """Documents in random order, read in windows by `lanes` parallel rows; `fresh` marks the start of a document.
 
-    Each row reads one document after another. Near the end of an epoch there are fewer rows: a batch of B rows
-    continues the first B rows of the previous one.
+    Each row reads one document after another. Near the end of an epoch, batches have fewer rows: row b still continues
+    row b of the previous batch.
     """
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, shuffle: bool = True) -> None:

@@ -47,8 +47,7 @@ class Lexicon:
         """A lexicon with all words of the tagged sentences, and the spelling classes with at least `common` tokens of
         rare words. A rare word is one seen at most `rare` times.
 
-        Untagged text is not used. The tags of words and spelling classes that occur only in untagged text would be
-        unknown, and a word that is frequent only there would not train its spelling class."""
+        Untagged text is not used: the tags of words that occur only there would be unknown."""
         seen = Counter(chain.from_iterable(sentences))
         kinds = Counter(
             kind

@@ -69,10 +69,10 @@ class Corpus:
 def load_corpus(
     config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None, reader: str = "text"
 ) -> Corpus:
-    """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache. If no reader has
-    the suffix of a file, the file is read by `reader`, unless `config` names another reader.
+    """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache.
 
-    The cache key covers the contents of the files, the recipe, the format and, if one is passed, the vocabulary.
+    Files whose suffix has no reader are read by `reader`, unless `config` names another. The cache key covers the
+    contents of the files, the recipe, the format and, if one is passed, the vocabulary.
     """
     with find_source(config.source, cache) as source:
         recipe = make_recipe(config, source.suffix, reader)

@@ -130,9 +130,10 @@ class SparseLikelihoods(Likelihoods):
 
 
 class Classed:
-    """Symbols in C classes [V]. To predict, all symbols are first computed as if they were in the largest class. The
-    symbols of the other classes are then replaced; these classes have predictors of their own. Every function therefore
-    costs O(V k) per sequence."""
+    """Symbols in C classes [V].
+
+    Predictions are first computed for all symbols as if they were in the largest class. The symbols of the other
+    classes are then replaced. Every function costs O(V k) per sequence."""
 
     def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
         self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes
@@ -142,9 +143,10 @@ class Classed:
         self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
 
     def totals(self) -> Tensor:
-        """sum of p(x | z) over the symbols of each class: [C, K]. The sum of the largest class is the total minus the
-        sums of the others. If this difference is less than half of the total, it would be inaccurate, and the sum is
-        computed directly."""
+        """sum of p(x | z) over the symbols of each class: [C, K].
+
+        The sum of the largest class is the total minus the other sums. If this difference is less than half of the
+        total, it would be inaccurate, so the sum is computed directly."""
         none = torch.zeros_like(self.likelihoods.totals)
         found = torch.stack([self.sums(c) if c in self.parts else none for c in self.members])
         rest = self.likelihoods.totals - found.sum(0)

@@ -1,8 +1,8 @@
 """The engine for sequences that underflow in scaled arithmetic: the forward pass in log space, the rest by its
 gradients.
 
-An emission may make one state exp(1000) times likelier than another; if only the other is reachable, all scaled values
-are zero and the sequence looks impossible. This engine is slow: it uses float64 and a dense matrix.
+Scaled values are all zero if, for example, the only reachable state is exp(1000) times less likely than another. The
+sequence then looks impossible. This engine is slow: it uses float64 and a dense matrix.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """Checks of every request before it reaches the explorer, and the headers of every response.
 
-A page of another site may send requests to a local server. Such requests carry the name of that site in `Origin`, or
-are marked by `Sec-Fetch-Site`; if its name was rebound to 127.0.0.1, it is in `Host`. All of them are refused. Only the
-page itself may be opened by a link on another site: that site cannot read it."""
+A page of another site may send requests to a local server. All of these are refused: the headers `Origin`,
+`Sec-Fetch-Site` and `Host` reveal them. Only the page itself may be opened by a link on another site, which cannot read
+it."""
 
 from __future__ import annotations
 

@@ -54,10 +54,9 @@ class Onward(NamedTuple):
 class Lattice:
     """The automaton after t = 0 to `most` tokens. Its states are 0 to S - 1, and S, from which nothing is accepted.
 
-    All classes that lead from one state to the same next state form one edge; its label is the set of these classes. A
-    pair (t, s) that can be reached and can lead to acceptance has the row `place[t, s]`; for all other pairs, `place[t,
-    s]` is `size`. From a `certain` state, every stream is accepted. `starts` are the states of the automaton before the
-    first token."""
+    All classes that lead from one state to the same next state form one edge. `place[t, s]` is the row of a pair (t, s)
+    that can be reached and can lead to acceptance; for all other pairs, it is `size`. From a `certain` state, every
+    stream is accepted. `starts` are the states of the automaton before the first token."""
 
     def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int] = (0,)) -> None:
         self.span, self.device, self.starts = span, device, starts

@@ -173,9 +173,9 @@ def counts(
     last state distribution. With `per_sequence`, the log-likelihood [B] and the starts [B, K] are not summed.
 
     `fresh` [B] marks the sequences that begin with the start distribution (default: all). The others continue an
-    earlier batch: `carried` is the state distribution at the last step of that batch, and `prior` is the same
-    distribution one transition later. For these, the transition into their first step is counted instead of a start.
-    This requires that transitions do not vary with time."""
+    earlier batch, and the transition into their first step is counted instead of a start. For these, `carried` is the
+    last state distribution of the earlier batch, and `prior` is the same one transition later. Transitions must then
+    not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
 
@@ -216,9 +216,8 @@ def viterbi(
 ) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] (-1 in the padding) and its log-probability log p(z, x) [B].
 
-    Ties go to the lowest state. A missing observation is marginalised, not maximised: its potential is one. The path is
-    therefore the most probable path given the observed symbols. To maximise over missing symbols as well, use max_x log
-    p(x | z) as the log-potential of that step."""
+    Ties go to the lowest state. Missing observations are summed out: the path is the most probable one given the
+    observed symbols. To maximise over missing symbols as well, use max_x log p(x | z) as their log-potential."""
     chain = live_chain(prior, transition, potentials, lengths)
     if chain.ids is None and potentials.ids is not None and isinstance(transition, Transition):
         return viterbi_with_gaps(chain, transition)

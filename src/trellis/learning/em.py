@@ -175,8 +175,10 @@ class EMLearner:
 
 class StepwiseEMLearner(EMLearner):
     """Online EM for large texts. After each batch, the parameters are re-estimated from the running statistics
-    (`Running`), with the pseudocounts of a single batch. A batch that is much smaller than the first, such as the last
-    of an epoch, counts as a quarter of the first. Otherwise its pseudocounts would outweigh the statistics."""
+    (`Running`) and the pseudocounts.
+
+    A batch that is much smaller than the first, such as the last of an epoch, counts as a quarter of the first.
+    Otherwise the pseudocounts would outweigh its statistics."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)

@@ -44,12 +44,11 @@ class Sampled(NamedTuple):
 
 
 class Conditioned:
-    """The distribution of a model over sentences that satisfy a constraint. All queries are exact, except that the
-    search of `best` may reach its limit (see `proved`).
+    """The distribution of a model over the sentences of `least` to `most` words that satisfy a constraint.
 
-    A `prompt` is the beginning of a sentence. The constraint applies to the whole sentence, prompt included. Sentences
-    have `least` to `most` words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a
-    token like any other.
+    All queries are exact, except that the search of `best` may reach its limit (see `proved`). A `prompt` is the
+    beginning of a sentence; the constraint applies to the whole sentence, prompt included. With `complete=False`, a
+    text is a stream of exactly `most` tokens, in which <eos> is a token like any other.
     """
 
     def __init__(self, model: ChainModel, constraint: Constraint, automaton: Automaton, product: Product, start: int):

@@ -143,9 +143,9 @@ def compare(
     split
         The split of the corpus; by default the test split, or all of a text that has no splits.
     interpolate
-        Add the linear mixture of all models: those passed, the n-gram model and the dynamic ones.
+        Add the linear mixture of all models.
     contexts
-        The number of contexts in which two models differ most, for each comparison with the first model.
+        The number of contexts to return in which a model differs most from the first.
     device
         "cpu", "cuda", or "auto": the GPU if there is one.
     open_vocabulary
@@ -153,7 +153,7 @@ def compare(
     ngram
         Add an n-gram model of this order, estimated from the training text of the first model; 0: none.
     cache
-        Add the linear mixture of the same models and a unigram cache, in which recent words are more probable.
+        Add the linear mixture of all models and a unigram cache, in which recent words are more probable.
     dynamic
         Add each model under dynamic evaluation, in which its weights adapt to the text.
 

@@ -171,8 +171,7 @@ def load_split(
     """A split of `source` (default: the training corpus), encoded with the model's vocabulary.
 
     The default split is test, or the whole text if the source has no splits. A source other than the training corpus is
-    read by `reader`. By default, the suffix of the source determines the reader; if no reader has this suffix, the
-    source is read in the same way as the training text."""
+    read by `reader` or, by default, by the reader of its suffix. Other suffixes are read like the training text."""
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)

@@ -88,9 +88,10 @@ class Countable(Transition):
 
     @abstractmethod
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
-        """The statistics of expected transitions left(z) A(z, z') right(z'), summed over leading dimensions:
-        [..., K], [..., K] -> [K, K] for a dense transition. Divided elementwise by A, this is the gradient of the
-        product of left, A and right with respect to A."""
+        """The statistics of expected transitions left(z) A(z, z') right(z'), summed over leading dimensions.
+
+        For a dense transition, [..., K], [..., K] -> [K, K]. Divided elementwise by A, this is the gradient of
+        left A right with respect to A."""
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:

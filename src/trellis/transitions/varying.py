@@ -99,9 +99,10 @@ class LogitBlocks(Blocks):
 
 
 class SetBlocks(LogitBlocks):
-    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used. Queries and keys
-    are [G, k, d], normalisers are [G, k], and rows [B, T] is the set of each step. Products are computed in `dtype`;
-    `low` is a copy of the keys in this precision."""
+    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used.
+
+    Queries and keys are [G, k, d], normalisers are [G, k], and rows [B, T] is the set of each step. Products are
+    computed in `dtype`; `low` is a copy of the keys in this precision."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None, low: Tensor

@@ -43,7 +43,7 @@ SETTLED = "settled."  # prefix of the saved long-run distributions
 
 
 class HMM(GradientModel, ChainModel):
-    """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
+    """A hidden Markov model over words, with exact inference: p(x, z) = prod_t p(z_t | z_{t-1}) p(x_t | z_t).
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class HMM(GradientModel, ChainModel):
     params
         The parameters, which give start, transition and emission.
     carry
-        Whether the model was trained on a stream of sentences. If so, a sentence that is queried on its own starts
-        from the long-run state distribution after an <eos>. Otherwise it starts from the start distribution.
+        Whether the model was trained on a stream of sentences. If so, sentences in queries start from the long-run
+        state distribution after an <eos>, otherwise from the start distribution.
     dropout
         The dropout of states during training; None: none.
 

@@ -34,8 +34,9 @@ class Pair(NamedTuple):
 
 
 class LDS(PersistedModel):
-    """A linear dynamical system over words: x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), where w_t is the one-hot
-    vector of the word, centred and scaled.
+    """A linear dynamical system over words: x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D).
+
+    w_t is the one-hot vector of the word, centred and scaled.
 
     Parameters
     ----------
