@@ -33,6 +33,15 @@ def test_the_end_of_a_kind_is_that_of_the_word() -> None:
     assert kinds_of("Bob", first=True)[-1] == "<kind A^:>"
 
 
+@pytest.mark.parametrize(
+    ("word", "marks"),
+    [("B2", "9AC"), ("b-", "-a"), ("a@b", "@a"), ("www", "@a"), ("http:", "@a"), ("?", "."), ("A", "A"), ("AB", "AC"),
+     ("aB", ""), ("..", "."), ("a.", "a")],
+)  # fmt: skip
+def test_the_marks_of_a_kind(word: str, marks: str) -> None:
+    assert kinds_of(word)[-1] == f"<kind {marks}:>"
+
+
 def test_every_word_is_known_and_kinds_that_rare_words_share() -> None:
     chosen = lexicon()
     assert chosen.tags == ["<eos>", "D", "N", "P", "V"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from copy import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,12 @@ def test_rare_attributes_are_dropped() -> None:
     names = list(tagger.index)
     first = [name for name in TEMPLATES["pos"](TREE.words[0], None)[0] if name in often]
     assert [names[i] for i in features.ids[: features.offsets[1]]] == first
+
+
+def test_more_labels_than_attributes() -> None:
+    tagger = CRFTagger.train(TREE, CRFTaggerConfig(min_count=9), QUICK)
+    assert len(tagger.index) < len(tagger.labels)
+    assert tuple(tagger.tag([["dog", "barks"]])[0]) in {pair for tags in TREE.tags for pair in pairwise(tags)}
 
 
 def test_representations_stand_in_a_window() -> None:
