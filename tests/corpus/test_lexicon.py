@@ -50,6 +50,18 @@ def test_every_word_is_known_and_kinds_that_rare_words_share() -> None:
     assert kinds == {"<kind a:ing>", "<kind a:ng>", "<kind a:g>", "<kind a:>"}
 
 
+def test_kinds_are_counted_over_rare_words_and_places() -> None:
+    text = [["Ab", "often"], ["Bb", "Cb"], ["Db", "often", "Eb"], ["Fb", "often"], ["Gb", "Gb"]]
+    kinds = {word for word in Lexicon.choose(text, text, rare=2, common=3).vocab.words if word.startswith("<kind")}
+    assert kinds == {"<kind A^:b>", "<kind A^:>", "<kind A:b>", "<kind A:>"}
+    chosen = Lexicon.choose(text, text, rare=1, common=2).vocab
+    counts = dict(zip(chosen.words, chosen.counts, strict=True))
+    assert {word: count for word, count in counts.items() if word.startswith("<kind")} == {
+        "<kind A^:b>": 4, "<kind A^:>": 4, "<kind A:b>": 2, "<kind A:>": 2
+    }  # fmt: skip
+    assert counts["<eos>"] == 5
+
+
 def test_unknown_and_rare_words_are_their_kinds() -> None:
     chosen = lexicon()
 

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import numpy as np
@@ -96,6 +97,9 @@ def test_a_sentence_with_gaps_that_underflows_is_solved_over_all_states(monkeypa
     prior, transition, potentials, _ = random_problem(0, 1, 5, 6, symbols=3, live=2, missing=0.4, shortest=5)
     expected = solve(prior, transition, potentials)
     underflown = expected._replace(log_norms=torch.full((5,), -torch.inf))
-    monkeypatch.setattr(with_gaps, "solve", lambda *_: underflown)
+    over_live_states = Mock(return_value=underflown)
+    monkeypatch.setattr(with_gaps, "solve", over_live_states)
     for found, wanted in zip(solve(prior, transition, potentials), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=EXACT, atol=EXACT)
+    solve(prior, transition, potentials.widen(6))  # all states are live
+    over_live_states.assert_called_once()
