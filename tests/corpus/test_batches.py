@@ -152,3 +152,14 @@ def test_impossible_requests_are_refused() -> None:
         Streams(split, 1, 0)
     with pytest.raises(TrellisError, match="tokens_per_batch is -1"):
         Sentences(split, -1)
+
+
+@pytest.mark.parametrize(
+    "state", [{"epoch": -1, "position": 0}, {"epoch": 0, "position": -1}, {"epoch": 0, "position": 3}]
+)
+def test_positions_outside_an_epoch_are_refused(state: dict[str, int]) -> None:
+    batches = Streams(Split(np.arange(8, dtype=np.int32), np.array([0, 8]), np.array([0, 8])), lanes=2, window=2)
+    with pytest.raises(ValueError, match=f"it is at batch {state['position']} of 2 in epoch {state['epoch']}"):
+        batches.restore(state)
+    batches.restore({"epoch": 1, "position": 2})
+    assert batches.state() == {"epoch": 1, "position": 2}

@@ -16,6 +16,7 @@ from trellis.errors import TrellisError
     ("heading", "texts"),
     [
         (r"^(?:\d+\.)+$", {"1.": True, "12.3.": True, "1..": False}),
+        (r"^((\d)+\.)+$", {"12.3.": True, "1..": False}),
         (r"^(?:\d{1,2}\.){2,3}$", {"1.22.": True, "1.": False}),
         (r"^(?:[IVX]+ )*$", {"IV X ": True, "IV": False}),
         (r"^(?:(?:ab|ac)d?,)+$", {"ab,acd,": True, "ad,": False}),

@@ -116,6 +116,32 @@ def test_the_belief_is_forgotten_between_epochs() -> None:
     assert learner.belief == {}
 
 
+def test_a_batch_may_be_part_of_a_larger_one() -> None:
+    """The gradient is per token of the larger batch, and random numbers depend on the step alone."""
+    torch.manual_seed(5)
+    learners = [GradientLearner(Quadratic(), replace(CONFIG, clip=0.0), STEPS) for _ in range(2)]
+    batch = batches()[0]
+    learners[0].step(batch._replace(total=16))
+    drawn = torch.rand(1)
+    learners[1].step(batch)
+    whole, alone = (learner.model.weight.grad for learner in learners)
+    torch.testing.assert_close(whole, alone / 2, rtol=TOLERANCE, atol=TOLERANCE)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(1))
+    learners[0].step(batch._replace(total=16))
+    torch.manual_seed(6)
+    torch.rand(1)
+    assert not torch.equal(drawn, torch.rand(1))
+
+
+def test_a_rate_on_the_device_is_set_in_place() -> None:
+    learner = GradientLearner(Quadratic(), CONFIG, STEPS)
+    rate = learner.optimizer.param_groups[0]["lr"] = torch.zeros(())
+    learner.prepare()
+    assert float(rate) == pytest.approx(CONFIG.lr * cosine(0))
+    assert learner.optimizer.param_groups[0]["lr"] is rate
+
+
 class Staged(Quadratic):
     """A model whose steps change their shapes after half of the training."""
 
