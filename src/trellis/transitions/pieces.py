@@ -57,6 +57,15 @@ def moved(entry: SoftmaxEntry, probs: Tensor) -> Tensor:
     return total
 
 
+def pulled(entry: SoftmaxEntry, message: Tensor) -> Tensor:
+    """A m, skipping columns where m is zero: [..., K] -> [..., R]."""
+    total = message.new_zeros(*message.shape[:-1], entry.num_rows)
+    states = occupied(message)
+    for rows, columns, piece in pieces(entry, None, states):
+        total[..., rows] += message[..., states[columns]] @ piece.T
+    return total
+
+
 def occupied(values: Tensor) -> Tensor:
     """The states at which any of the values [..., K] is not zero: [n]."""
     return (values != 0).reshape(-1, values.shape[-1]).any(0).nonzero().flatten()

@@ -11,7 +11,7 @@ from trellis.kernels.optional import installed
 from trellis.kernels.pairs import block_probabilities
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, Transition, invert
-from trellis.transitions.pieces import block, moved
+from trellis.transitions.pieces import block, moved, pulled
 from trellis.transitions.stripes import in_stripes
 from trellis.transitions.tiled import Tiled, add, written_out
 from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
@@ -106,6 +106,8 @@ class Softmax(SoftmaxEntry, Samplable):
         """A m; without gradients, columns where m is zero are skipped."""
         if must_not_look(message):
             return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
+        if not message.is_cuda:
+            return pulled(self, message)
         total = message.new_zeros(*message.shape[:-1], self.num_rows)
         for states in self.some(message != 0):
             total += message[..., states] @ self.columns(states).T
