@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,6 +16,7 @@ from trellis.engines import with_gaps
 from trellis.errors import TrellisError
 from trellis.families.hmm import lattice
 from trellis.families.hmm.lattice import sentence_trellis
+from trellis.inference.lattice import solve
 from trellis.models.files import save_model
 from trellis.report.markup import SVG
 from trellis.report.trellis import FAINTEST, draw_trellis
@@ -89,3 +91,15 @@ def test_a_sentence_with_gaps_is_solved_over_live_states(seed: int) -> None:
     assert float(found.log_norms.sum()) == pytest.approx(np.log(paths.likelihood), abs=EXACT)
     assert float(found.log_prob) == pytest.approx(np.log(paths.weights.max()), abs=EXACT)
     assert paths.weight(found.path.numpy()) == pytest.approx(paths.weights.max(), abs=EXACT)
+
+
+def test_a_sentence_with_gaps_that_underflows_is_solved_over_all_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    prior, transition, potentials, _ = random_problem(0, 1, 5, 6, symbols=3, live=2, missing=0.4, shortest=5)
+    expected = solve(prior, transition, potentials)
+    underflown = expected._replace(log_norms=torch.full((5,), -torch.inf))
+    over_live_states = Mock(return_value=underflown)
+    monkeypatch.setattr(with_gaps, "solve", over_live_states)
+    for found, wanted in zip(solve(prior, transition, potentials), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=EXACT, atol=EXACT)
+    solve(prior, transition, potentials.widen(6))  # all states are live
+    over_live_states.assert_called_once()

@@ -335,3 +335,12 @@ def test_too_large_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("trellis.inference.constrained.LARGEST", 10)
     with pytest.raises(trellis.TrellisError, match="more than fit into memory"):
         Product(small(1).chain, Constraint.compile(contains("a"), VOCAB), SENTENCES)
+
+
+def test_the_mass_of_longer_texts() -> None:
+    """In a stream there are none; sentences that do not end within `most` tokens are enumerated."""
+    for moves, emits in KINDS:
+        case = small(2, moves, emits)
+        product = Product(case.chain, CASES["anything"].compile(VOCAB), SENTENCES)
+        assert product.beyond() == pytest.approx(1 - sum(case.sentences.values()), abs=EXACT)
+        assert Product(case.chain, CASES["anything"].compile(VOCAB), STREAM).beyond() == 0.0

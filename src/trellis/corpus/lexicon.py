@@ -65,7 +65,7 @@ class Lexicon:
         assert unknown is not None
         return next((index[kind] for kind in kinds_of(word, first) if kind in index), unknown)
 
-    def word(self, word: str, first: bool = False, rare: int = 0) -> int:
+    def word(self, word: str, first: bool, rare: int) -> int:
         """The id of a word if it was seen more than `rare` times, or else the id of its spelling class. The first word
         of a sentence and words in all capitals are also looked up in lower case."""
         spellings = [word, word.lower()] if first or word.isupper() else [word]

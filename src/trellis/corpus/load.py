@@ -67,9 +67,14 @@ class Corpus:
 
 
 def load_corpus(
-    config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None, reader: str = "text"
+    config: DataConfig,
+    cache: Path | None = None,
+    vocab: Vocabulary | None = None,
+    reader: str = "text",
+    report: bool = True,
 ) -> Corpus:
-    """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache.
+    """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache. Without `report`,
+    nothing is logged about unknown words.
 
     Files whose suffix has no reader are read by `reader`, unless `config` names another. The cache key covers the
     contents of the files, the recipe, the format and, if one is passed, the vocabulary.
@@ -83,7 +88,7 @@ def load_corpus(
             with new_entry(target) as folder:
                 _build(source, recipe, vocab, folder)
         corpus = _open(target, source.description, recipe)
-        if vocab is None:
+        if report and vocab is None:
             report_unknown(corpus)
         return corpus
 

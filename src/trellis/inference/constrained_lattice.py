@@ -58,7 +58,7 @@ class Lattice:
     that can be reached and can lead to acceptance; for all other pairs, it is `size`. From a `certain` state, every
     stream is accepted. `starts` are the states of the automaton before the first token."""
 
-    def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int] = (0,)) -> None:
+    def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int]) -> None:
         self.span, self.device, self.starts = span, device, starts
         dead, live = len(automaton.moves), automaton.live()
         moves, classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes

@@ -159,7 +159,7 @@ def split_of(model: LanguageModel, data: Any = None, name: str | None = None, re
 def with_vocabulary(model: LanguageModel, config: DataConfig) -> Corpus:
     """A corpus encoded with the model's vocabulary. The cache usually has the training corpus with this vocabulary."""
     if config == data_of(model):
-        corpus = load_corpus(config)
+        corpus = load_corpus(config, report=False)  # training has reported them
         if corpus.vocab.words == model.vocab.words:
             return corpus
     return load_corpus(config, vocab=model.vocab, reader=model.about.get("reader", "text"))

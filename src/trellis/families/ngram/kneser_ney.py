@@ -168,7 +168,7 @@ def largest_sum(trie: Trie, log_probs: np.ndarray, backoffs: np.ndarray) -> floa
 def links(trie: Trie) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """For the n-grams of each order, two indices in the order below: without the last word, and without the first
     word."""
-    words = np.zeros(trie.sizes[0], np.int64)
+    trie, words = trie._replace(keys=trie.keys.cpu()), np.zeros(trie.sizes[0], np.int64)
     parents, suffixes = [words], [words]
     for k in range(2, len(trie.sizes) + 1):
         below, before = trie.bounds[k - 2], torch.from_numpy(suffixes[-1])
