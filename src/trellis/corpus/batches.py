@@ -74,8 +74,9 @@ class Batches(ABC):
         return self.split.tokens
 
     def _own_batch(self, text: np.ndarray, windows: Windows) -> Batch:
-        """The rows of this process; if none is left for it, the first row, marked as idle. What is known statically is
-        that of all rows, so that all processes compute in the same way."""
+        """The rows of this process; if none is left for it, the first row, marked as idle.
+
+        Static properties are those of the whole batch, so that all processes compute in the same way."""
         count = len(windows.starts)
         begin, end, _ = (self.own_rows() if self.rows() else distributed.share_of(count)).indices(count)
         idle = begin >= end

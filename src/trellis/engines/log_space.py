@@ -22,8 +22,10 @@ MOST = 1 << 28  # maximum exponentials if states are far apart
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
-    """Whether to recompute sequences that look impossible: either an observation and two transitions separate states so
-    far that scaled arithmetic may have underflowed, or recomputing is cheap."""
+    """Whether to recompute sequences that look impossible: if recomputing is cheap, or underflow is likely.
+
+    Underflow is likely if an observation and two transitions can separate states by more than the range of the
+    numbers."""
     written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
     if not written or isinstance(transition, Stacked):  # sequences are assigned to stacked chains by position
         return False

@@ -21,9 +21,10 @@ GRAPHS: Graphs = {}
 
 
 def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, graphs: Graphs = GRAPHS) -> Any:
-    """function(*problem), by a CUDA graph if the problem is small and its shape has been seen before.
+    """function(*problem). If the problem is small and its shape has been seen before, it is computed by a graph.
 
-    `numbers` is the size of the largest intermediate result. The function must not synchronise with the device."""
+    `numbers` is the size of the largest intermediate result. The function, which has this name, must not synchronise
+    with the device."""
     given = tensors_in(problem)
     size = max(numbers, sum(tensor.numel() for tensor in given))
     if size > SMALL or not on_gpu(given[0]) or is_recorded(given):

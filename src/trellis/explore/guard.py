@@ -86,8 +86,9 @@ class Guard:
         return any(secrets.compare_digest(one.encode("utf-8", "replace"), wanted) for one in given)
 
     def redirect(self, scope: Scope, headers: Mapping[str, str]) -> Response | None:
-        """After a page was opened with the token: the same page without it, and a cookie. A strict cookie would not be
-        sent with the redirected request if the page was opened by a link."""
+        """A redirect from the address with the token to the same page without it, with a cookie.
+
+        The cookie is not strict: a strict cookie would not be sent if the page was opened by a link."""
         if self.token is None or scope["path"] != "/" or not query_token(scope):
             return None
         response = RedirectResponse("/", 303)

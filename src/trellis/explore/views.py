@@ -121,8 +121,10 @@ class Views:
         return None
 
     def background(self, turn: Turn[Any]) -> None:
-        """Do slow computations. `turn` runs a function that uses the model, when there is room for it among the
-        queries; on a CPU, queries may run at the same time. Results may be kept in files beside the model."""
+        """Do slow computations. `turn(function)` runs a function that uses the model.
+
+        It waits until there is room among the queries; on a CPU, queries may run at the same time. Results may be kept
+        in files beside the model."""
 
 
 def is_number(value: Any) -> bool:

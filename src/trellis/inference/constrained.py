@@ -254,9 +254,9 @@ class Product:
         return found
 
     def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Sample the next token from p(token | tokens so far, constraint), given uniform numbers [3, B].
-
-        Returns a mask [B] of the sequences that continue, and the next token and its state for each of them.
+        """Sample the next token from p(token | tokens so far, constraint), by inversion of uniform numbers [3, B].
+        Returns a mask [B] of the sequences that do not end here and, for these n sequences, the token and its state
+        [n].
 
         States and tokens are sampled together, so this needs no product with the emission matrix."""
         weights, _ = self.before(*position[1:])

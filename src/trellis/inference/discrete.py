@@ -109,9 +109,10 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
 
 
 def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
-    """Expected visits of some sequences, by row of the table of the chain's potentials. If a gap has made all states
-    live, `visits` [n T, K] has a row per step, which is restricted to the states that the observation of this step
-    allows."""
+    """Expected visits of some sequences, by row of the table of the chain's potentials.
+
+    If a gap has made all states live, `visits` [n T, K] has a row for each step. It is restricted to the states that
+    can emit the observation of the step."""
     potentials, ids = chain.potentials, chain.potentials.ids
     if ids is None:
         return visits

@@ -17,10 +17,9 @@ class Captured(NamedTuple):
 
 
 class Graphed:
-    """Calls `work(tensors, choice)`. On a GPU, the work is captured as a CUDA graph and replayed.
-
-    This happens after `patience` calls with the same shapes, if the caller marks the work `steady`. Such work must not
-    synchronise with the device, and may keep results only by writing them in place."""
+    """Calls `work(tensors, choice)` with tensors on a device. On a GPU, after `patience` calls with the same shapes,
+    the work is captured and then replayed, if the caller marks it `steady`. Such work must not synchronise with the
+    device, and may keep results only by writing them in place."""
 
     def __init__(self, work: Work, device: torch.device, patience: int = 5) -> None:
         self.work, self.device, self.patience = work, device, patience

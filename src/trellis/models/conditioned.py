@@ -61,8 +61,9 @@ class Conditioned:
     def several(
         cls, model: ChainModel, constraints: Sequence[Constraint], least: int, most: int | None, complete: bool
     ) -> list[Conditioned]:
-        """A model under each of several constraints. The backward messages of all constraints are computed together,
-        so that each step takes a single product with the transition matrix."""
+        """A model under each of several constraints.
+
+        Each step takes a single product with the transition matrix for all constraints together."""
         check_integer(least, "smallest number of words", 0, MOST_WORDS)
         most = max(least, 100) if most is None else check_integer(most, "largest number of words", 0, MOST_WORDS)
         if not 0 <= least <= most or (not complete and most < 1):
@@ -153,8 +154,9 @@ class Conditioned:
         return BestSentence(self.text([*tokens, *found.tokens]), found.log_prob + self.read(tokens), found.proved)
 
     def viterbi(self, prompt: Text = "") -> tuple[str, Path]:
-        """The sentence and its path of states with the highest joint probability, among sentences that begin with the
-        prompt. The path covers the words after the prompt, and <eos>."""
+        """The sentence and path of states with the highest joint probability, given the prompt.
+
+        The path covers the words after the prompt, and <eos>."""
         tokens, position = self.at(prompt)
         found: Explained | None = most_probable_path(self.product, position)
         assert found is not None
