@@ -127,6 +127,8 @@ class GradientLearner:
     def evaluated(self) -> Iterator[None]:
         """A context with the model in evaluation mode, with averaged weights if there is an average."""
         self.model.eval()
+        for weight in self.weights.values():  # graphs and kernels change weights without torch's notice
+            torch.autograd.graph.increment_version(weight)
         try:
             with self.average.applied() if self.average else nullcontext():
                 yield
