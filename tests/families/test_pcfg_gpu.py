@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -81,8 +82,8 @@ def test_training_without_waiting_maximises_a_lower_bound(corpus: Corpus, monkey
     model = grammar_model(corpus, "cpu", nonterminals=9, preterminals=2).double().train()
     batch: Batch = next(iter(Sentences(corpus["train"], 1 << 10)))
     exact = model.log_likelihood(batch, None)[0].item()
-    mass = float(model.grammar().finite.total)
+    mass = model.grammar().finite.total.item()
     monkeypatch.setattr(PCFG, "synchronises", False)
     bound = model.log_likelihood(batch, None)[0].item()
     assert mass < 1
-    assert bound == pytest.approx(exact + len(batch.tokens) * torch.tensor(mass).double().log().item(), abs=1e-6)
+    assert bound == pytest.approx(exact + len(batch.tokens) * math.log(mass), abs=1e-6)
