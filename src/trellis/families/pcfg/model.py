@@ -19,7 +19,7 @@ from trellis.families.pcfg.config import PARAMS, PCFGConfig
 from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, lower_bounds, read_words
-from trellis.families.pcfg.parameters import GrammarParams, Size
+from trellis.families.pcfg.parameters import GrammarParams, Kept, Size
 from trellis.families.pcfg.parse import Tree, parse_batch
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
 from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
@@ -50,7 +50,9 @@ class PCFG(GradientModel, GapModel):
     params
         The rules.
     dropout
-        The dropout of states during training; None: none.
+        The dropout of nonterminals during training; None: none.
+    word_dropout
+        The dropout of preterminals; None: none.
 
     Examples
     --------
@@ -63,10 +65,13 @@ class PCFG(GradientModel, GapModel):
     embed_kinds: ClassVar = {"posterior": lambda model, tokens, lengths: model.word_posteriors(tokens, lengths)}
     __repr__ = LanguageModel.__repr__
 
-    def __init__(self, vocab: Vocabulary, params: GrammarParams, dropout: Dropout | None = None) -> None:
+    def __init__(
+        self, vocab: Vocabulary, params: GrammarParams, dropout: Dropout | None = None,
+        word_dropout: Dropout | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.vocab, self.params = vocab, params
-        self.dropout = dropout or Dropout("none", 0.0)
+        self.dropout, self.word_dropout = dropout or Dropout("none", 0.0), word_dropout or Dropout("none", 0.0)
         self.memo = Memo(params)
 
     @property
@@ -146,9 +151,9 @@ class PCFG(GradientModel, GapModel):
             )
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, None]:
-        """log p of whole sentences; in training, under the nonterminals that dropout keeps."""
-        draw = self.dropout.draw(None) if self.training else None
-        grammar = self.params.grammar(draw and draw.ids)
+        """log p of whole sentences; in training, under the symbols that dropout keeps."""
+        draws = [one.draw(None) if self.training else None for one in (self.dropout, self.word_dropout)]
+        grammar = self.params.grammar(Kept(*(draw and draw.ids for draw in draws)))
         if self.training and not self.synchronises:
             return lower_bounds(grammar, *self.ended(batch.tokens, batch.lengths), rough=True).sum(), None
         return log_likelihoods(grammar, *self.without_end(batch.tokens, batch.lengths)).sum(), None
@@ -294,5 +299,9 @@ def build(run: RunConfig, corpus: Corpus) -> PCFG:
     params = kind(size, partition, **{key: getattr(config, key) for key in kind.keys}, seed=run.seed)
     frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
     params.shift_word_logits(frequency - frequency.mean())
-    drops = "state" if config.dropout_rate else "none"
-    return PCFG(vocab, params, Dropout(drops, config.dropout_rate, seed=run.seed, states=config.nonterminals))
+    rates = (config.dropout_rate, config.nonterminals), (config.preterminal_dropout, config.preterminals)
+    drops = (
+        Dropout("state" if rate else "none", rate, seed=run.seed + i, states=count)
+        for i, (rate, count) in enumerate(rates)
+    )
+    return PCFG(vocab, params, *drops)
