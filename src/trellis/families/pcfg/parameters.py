@@ -130,13 +130,13 @@ class TableParams(GrammarParams, Maximisable):
         self.word_logits = logits(size.words, partition.live if partition else size.preterminals)
 
     def logits(self, kept: Kept = ALL) -> Logits:
-        symbols, ranks = kept.symbols(self.size), self.rank_logits
+        symbols = kept.symbols(self.size)
         lefts, rights = (
             picked(one, None if symbols is None else symbols[:-1]) for one in (self.left_logits, self.right_logits)
         )
-        if ranks is None and kept.nonterminals is not None:
+        if self.rank_logits is None and kept.nonterminals is not None:
             lefts, rights = lefts[:, kept.nonterminals], rights[:, kept.nonterminals]
-        ranks = None if ranks is None else picked(ranks, kept.nonterminals)
+        ranks = None if self.rank_logits is None else picked(self.rank_logits, kept.nonterminals)
         words = self.word_logits if kept.preterminals is None else self.word_logits[:, kept.preterminals]
         return Logits(picked(self.root_logits, symbols), ranks, lefts, rights, words)
 
