@@ -38,7 +38,7 @@ def grammar_model(corpus: Corpus, device: str, **options: Any) -> PCFG:
 
 def answers(corpus: Corpus, device: str) -> list[torch.Tensor]:
     """log p of sentences of several lengths, its gradients, and posteriors."""
-    model = grammar_model(corpus, device, rank=3).double()
+    model = grammar_model(corpus, device, rank=3, params="table").double()
     (batch,) = Sentences(corpus["train"], 1 << 10, shuffle=False)
     tokens, lengths = model.without_end(*batch.to(model.device)[:2])
     log_probs = log_likelihoods(model.grammar(), tokens, lengths)

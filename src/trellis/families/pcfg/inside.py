@@ -7,8 +7,6 @@ gives the gradient, the probabilities of spans and, times the parameters, the ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -82,14 +80,14 @@ def scaled(log_probs: Tensor, lengths: Tensor) -> Words:
     return Words(probs.masked_fill((scales == -torch.inf).unsqueeze(-1), 0.0), scales)
 
 
-def inside(grammar: Grammar, words: Words, lengths: Tensor, spans: Tensor | None = None, rough: bool = False) -> Charts:
+def inside(grammar: Grammar, words: Words, lengths: Tensor, spans: Tensor | None = None) -> Charts:
     """The charts of sentences. `spans` [S, B] are zeros; the gradient of log p with respect to them is p(span |
-    words). If `rough`, a GPU multiplies matrices in TF32; since all terms are positive, only rounding suffers."""
+    words)."""
     length = len(words.scales)
     left, right = words.through(grammar.left_words), words.through(grammar.right_words)
     check_charts(CHARTS, left)
     rows = whole_rows(length, lengths)
-    found = Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, rows, spans, rough)
+    found = Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, rows, spans)
     return Charts._make((*found, length))
 
 
@@ -114,9 +112,8 @@ class Inside(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, left: Tensor, right: Tensor, scales: Tensor, G: Tensor, H: Tensor, rows: Tensor, spans: Any,
-        rough: bool,
-    ) -> Any:  # fmt: skip
+        ctx: Any, left: Tensor, right: Tensor, scales: Tensor, G: Tensor, H: Tensor, rows: Tensor, spans: Any
+    ) -> Any:
         length, batch, rank = left.shape
         count = begin(length, length + 1)
         g, lefts, rights = (left.new_empty(count, batch, rank) for _ in range(3))
@@ -126,11 +123,10 @@ class Inside(torch.autograd.Function):
         for width in range(2, length + 1):
             passes.join(lefts, rights, all_scales, g, length, width)
             now, left, right = (chart[block(length, width)].view(-1, rank) for chart in (g, lefts, rights))
-            with rounding(rough):
-                torch.mm(now, G, out=left)
-                torch.mm(now, H, out=right)
+            torch.mm(now, G, out=left)
+            torch.mm(now, H, out=right)
         ctx.save_for_backward(g, lefts, rights, all_scales, G, H, rows)
-        ctx.length, ctx.rough = length, rough
+        ctx.length = length
         ctx.mark_non_differentiable(rights, g, all_scales)
         ctx.set_materialize_grads(False)
         return g.gather(0, rows[None, :, None].expand(1, -1, rank))[0], lefts, rights, g, all_scales
@@ -149,13 +145,11 @@ class Inside(torch.autograd.Function):
             passes.spread(lefts, rights, scales, outer, left, right, length, width)
             if width > 1:
                 now, as_left, as_right = (chart[block(length, width)].view(-1, rank) for chart in (outer, left, right))
-                with rounding(ctx.rough):
-                    now.addmm_(as_left, G.T).addmm_(as_right, H.T)
+                now.addmm_(as_left, G.T).addmm_(as_right, H.T)
         wide = g[length:].reshape(-1, rank).T
-        with rounding(ctx.rough):
-            steps = [wide @ one[length:].reshape(-1, rank) for one in (left, right)]
+        steps = (wide @ one[length:].reshape(-1, rank) for one in (left, right))
         spans = (outer * g).sum(-1) if ctx.needs_input_grad[6] else None
-        return left[:length], right[:length], None, *steps, None, spans, None
+        return left[:length], right[:length], None, *steps, None, spans
 
 
 def sentence_log_probs(grammar: Grammar, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
@@ -167,25 +161,12 @@ def sentence_log_probs(grammar: Grammar, words: Words, charts: Charts, lengths: 
     return torch.where(empty, grammar.root[-1], probs).log() + scales.masked_fill(empty, 0.0)
 
 
-@contextmanager
-def rounding(rough: bool) -> Iterator[None]:
-    """A context in which a GPU multiplies matrices in TF32, if `rough`."""
-    products = torch.backends.cuda.matmul
-    before = products.allow_tf32
-    products.allow_tf32 = before or rough
-    try:
-        yield
-    finally:
-        products.allow_tf32 = before
-
-
-def lower_bounds(grammar: Grammar, tokens: Tensor, lengths: Tensor, rough: bool = False) -> Tensor:
+def lower_bounds(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Tensor:
     """log p of whole sentences [B, L] without <eos>, before division by the mass of finite trees, in float64: [B]. A
     lower bound, and exact if the grammar is tight; on a GPU, nothing here waits for the device if every preterminal can
     emit every word."""
     words = read_words(grammar, tokens, lengths)
-    charts = inside(grammar, words, lengths, rough=rough)
-    return sentence_log_probs(grammar, words, charts, lengths).double()
+    return sentence_log_probs(grammar, words, inside(grammar, words, lengths), lengths).double()
 
 
 def log_likelihoods(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Tensor:
