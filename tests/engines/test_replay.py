@@ -25,7 +25,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> replay.Graphs:
     """New graphs; the engines of a GPU that has none of its own for this problem."""
     replay_anywhere(monkeypatch)
     monkeypatch.setattr(replay, "GRAPHS", {})
-    monkeypatch.setattr(replay.replayed, "__defaults__", (replay.GRAPHS,))
+    monkeypatch.setattr(replay.replayed, "__defaults__", (replay.GRAPHS, 1))
     monkeypatch.setattr(engines, "choose", lambda *_: homogeneous)
     monkeypatch.setattr(engines, "engine", lambda *_: homogeneous)
     return replay.GRAPHS

@@ -18,22 +18,41 @@ LONGEST = 1024  # steps in a graph
 Problem = tuple[Any, ...]
 Graphs = dict[Hashable, Any]
 GRAPHS: Graphs = {}
+OF_BLOCKS: Graphs = {}
+LARGER = 16  # times the sizes above: problems over live states
 
 
-def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, graphs: Graphs = GRAPHS) -> Any:
+def replayed(
+    name: str, function: Callable[..., Any], problem: Problem, numbers: int, graphs: Graphs = GRAPHS, larger: int = 1
+) -> Any:
     """function(*problem). If the problem is small and its shape has been seen before, it is computed by a graph.
 
-    `numbers` is the size of the largest intermediate result. The function, which has this name, must not synchronise
-    with the device."""
+    `numbers` is the size of the largest intermediate result. The limits of the sizes are multiplied by `larger`. The
+    function, which has this name, must not synchronise with the device."""
     given = tensors_in(problem)
     size = max(numbers, sum(tensor.numel() for tensor in given))
-    if size > SMALL or not on_gpu(given[0]) or is_recorded(given):
+    if size > larger * SMALL or not on_gpu(given[0]) or is_recorded(given):
         return function(*problem)
     key = name, described(problem)
-    if key not in graphs and size + sum(graph.size for graph in graphs.values()) > BUDGET:
+    if key not in graphs and size + sum(graph.size for graph in graphs.values()) > larger * BUDGET:
         graphs.clear()
     with torch.no_grad():
         return graphs.setdefault(key, Replay(function, size))(problem)
+
+
+def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -> Any:
+    """`replayed` for larger problems, if their potentials are over live states and none is missing. None if this is
+    another problem, or if its graph does not fit in memory."""
+    _, transition, potentials, *_ = problem
+    observed = potentials.ids is not None and potentials.all_observed and potentials.ids.shape[1] <= LONGEST
+    if not (observed and isinstance(transition, Dense) and on_gpu(potentials.table)):
+        return None
+    try:
+        numbers = potentials.ids.numel() * potentials.ids.shape[-1]
+        return replayed(name, function, problem, numbers, OF_BLOCKS, LARGER)
+    except torch.cuda.OutOfMemoryError:
+        OF_BLOCKS.clear()
+        return None
 
 
 def on_gpu(tensor: Tensor) -> bool:
