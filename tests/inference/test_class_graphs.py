@@ -25,8 +25,8 @@ CLASSES = pytest.mark.parametrize("sizes", [[3, 3, 3], [4, 1, 2], None])
 @pytest.fixture(autouse=True)
 def graphs(monkeypatch: pytest.MonkeyPatch) -> replay.Graphs:
     replay_anywhere(monkeypatch)
-    monkeypatch.setattr(replay, "OF_BLOCKS", {})
-    return replay.OF_BLOCKS
+    monkeypatch.setattr(replay, "OF_BLOCKS", replay.Room({}, larger=16))
+    return replay.OF_BLOCKS.graphs
 
 
 def model(seed: int, sizes: list[int] | None, words: int = 6, dtype: torch.dtype = torch.float64) -> Parts:

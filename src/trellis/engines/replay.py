@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,18 +17,27 @@ BUDGET = 1 << 23  # of all problems that have a graph
 LONGEST = 1024  # steps in a graph
 Problem = tuple[Any, ...]
 Graphs = dict[Hashable, Any]
-GRAPHS: Graphs = {}
-OF_BLOCKS: Graphs = {}
-LARGER = 16  # times the sizes above: problems over live states
 
 
-def replayed(
-    name: str, function: Callable[..., Any], problem: Problem, numbers: int, graphs: Graphs = GRAPHS, larger: int = 1
-) -> Any:
+class Room(NamedTuple):
+    """Where graphs are kept, by how much the limits of their sizes are multiplied, and after how many calls of a shape
+    it is captured."""
+
+    graphs: Graphs
+    larger: int = 1
+    patience: int = 1
+
+
+ROOM = Room({})
+OF_BLOCKS = Room({}, larger=16, patience=4)  # for problems over live states, whose batches vary in length
+
+
+def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, room: Room = ROOM) -> Any:
     """function(*problem). If the problem is small and its shape has been seen before, it is computed by a graph.
 
-    `numbers` is the size of the largest intermediate result. The limits of the sizes are multiplied by `larger`. The
-    function, which has this name, must not synchronise with the device."""
+    `numbers` is the size of the largest intermediate result. The function, which has this name, must not synchronise
+    with the device."""
+    graphs, larger, patience = room
     given = tensors_in(problem)
     size = max(numbers, sum(tensor.numel() for tensor in given))
     if size > larger * SMALL or not on_gpu(given[0]) or is_recorded(given):
@@ -37,7 +46,7 @@ def replayed(
     if key not in graphs and size + sum(graph.size for graph in graphs.values()) > larger * BUDGET:
         graphs.clear()
     with torch.no_grad():
-        return graphs.setdefault(key, Replay(function, size))(problem)
+        return graphs.setdefault(key, Replay(function, size, patience))(problem)
 
 
 def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -> Any:
@@ -49,9 +58,9 @@ def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -
         return None
     try:
         numbers = potentials.ids.numel() * potentials.ids.shape[-1]
-        return replayed(name, function, problem, numbers, OF_BLOCKS, LARGER)
+        return replayed(name, function, problem, numbers, OF_BLOCKS)
     except torch.cuda.OutOfMemoryError:
-        OF_BLOCKS.clear()
+        OF_BLOCKS.graphs.clear()
         return None
 
 
@@ -64,17 +73,17 @@ def is_recorded(given: list[Tensor]) -> bool:
 
 
 class Replay:
-    """A function of problems of one shape: run the first time, captured the second, then replayed."""
+    """A function of problems of one shape: run the first few times, then captured and replayed."""
 
     made: Any  # in the memory of the graph
 
-    def __init__(self, function: Callable[..., Any], size: int) -> None:
-        self.function, self.size, self.calls = function, size, 0
+    def __init__(self, function: Callable[..., Any], size: int, patience: int) -> None:
+        self.function, self.size, self.patience, self.calls = function, size, patience, 0
         self.replay: Callable[[], None] | None = None
 
     def __call__(self, problem: Problem) -> Any:
         self.calls += 1
-        if self.calls == 1:
+        if self.calls <= self.patience:
             return self.function(*problem)
         given = tensors_in(problem)
         if self.replay is None:
