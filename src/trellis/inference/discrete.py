@@ -212,7 +212,7 @@ def finish(
         starts = starts * fresh.unsqueeze(-1)
         before = to_dense(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.expected(before, entry)
-    starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below 0
+    torch._foreach_clamp_min_([starts, moves, visits], 0.0)  # rounding may go below 0
     if per_sequence:
         return Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits), chain.name_belief(belief)
     total, starts = log_norms.sum(dtype=torch.float64), starts.sum(0)
