@@ -116,9 +116,10 @@ spans = dict.fromkeys(["length", "width", "batch", "rank"], "i32")
 compile(inside.join_kernel, spans, {"SPLITS": 128, "RANKS": 1024}, num_warps=4)
 compile(inside.spread_kernel, spans, {"RANKS": inside.RANKS}, num_warps=4)
 
-types = {"pseudocount": "fp32", "N": "i32"}
+types = {"pseudocount": "fp32", "V": "i32", "N": "i32"}
 compile(estimates.rows_kernel, types, {"KEEP": True, "BLOCK": 1024})
-compile(estimates.log_columns_kernel, types, {"BLOCK": 1024})
+compile(estimates.log_columns_kernel, types, {"ROWS": 4, "BLOCK": 256})
+compile(estimates.sums_kernel, types, {"SUMMED": 128, "ROWS": 4, "BLOCK": 256})
 """
 SHARED_MEMORY = 227 * 1024  # bytes that a program of such a GPU may have
 

@@ -60,21 +60,21 @@ def memory_needed(batch: int, steps: int, states: int) -> int:
 
 class Recorded:
     """Work on fixed memory: run the first time, captured the second, then replayed. While a larger graph is captured,
-    the work becomes part of that graph."""
+    the work becomes part of that graph. The work itself is not kept, because it holds the memory."""
 
-    def __init__(self, work: Callable[[], None], on_gpu: bool) -> None:
-        self.work, self.on_gpu, self.calls = work, on_gpu, 0
+    def __init__(self, on_gpu: bool) -> None:
+        self.on_gpu, self.calls = on_gpu, 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, work: Callable[[], None]) -> None:
         self.calls += 1
         if not self.on_gpu or self.calls == 1 or torch.cuda.is_current_stream_capturing():
-            self.work()
+            work()
             return
         if self.graph is None:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self.work()
+                work()
             self.graph = graph
         self.graph.replay()
 
@@ -186,8 +186,7 @@ class Passes:
         self.device = self.joint.device
         self.grid = self.states // tiles.BN, self.batch // tiles.BM
         self.options: dict[str, Any] = {**tiles._asdict(), "NB": self.sums.shape[-1], "TINY": TINY}
-        works = self._forward, self._backward, self._expect
-        self.forward, self.backward, self.expect = (Recorded(work, self.joint.is_cuda) for work in works)
+        self.recorded = [Recorded(self.joint.is_cuda) for _ in range(3)]
 
     def load(self, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> None:
         """Copy a problem into the memory: [B, K], [K, K], [N, K], [B, T], [B]."""
@@ -196,6 +195,15 @@ class Passes:
         sizes = *rows.shape, len(matrix), self.states, self.batch
         given = prior, prior.stride(0), table, rows, lengths
         dense.load_kernel[(self.steps * self.batch,)](*given, *made, *sizes, BLOCK=BLOCK)
+
+    def forward(self) -> None:
+        self.recorded[0](self._forward)
+
+    def backward(self) -> None:
+        self.recorded[1](self._backward)
+
+    def expect(self) -> None:
+        self.recorded[2](self._expect)
 
     def _forward(self) -> None:
         """j_t, c_t, log c_t and the last a_t."""
