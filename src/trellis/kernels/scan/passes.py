@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from trellis.kernels.lse.tiled import product
-from trellis.kernels.scan import dense
+from trellis.kernels.scan import dense, ends
 
 TINY = torch.finfo(torch.float32).tiny
 MULTIPLE = 64  # states are padded to a multiple of it
@@ -20,6 +20,7 @@ FEW = 512  # up to this many states, expected transitions are one float32 produc
 LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
 BLOCK = 512  # states that a kernel loads at a time
 VISITED = 4096  # posteriors that are added at a time
+SUMMED = 512  # sums over tiles of states that are added at a time
 
 
 class Tiles(NamedTuple):
@@ -126,6 +127,7 @@ def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> 
         "dots": ((steps, batch, tiles), number),  # d_t
         "norm": ((steps, batch), number),
         "gain": ((steps, batch), number),  # 1 / d_t
+        "shares": ((steps, batch), number),  # 1 / (c_{t-1} d_t)
         "sorted": ((steps * batch,), torch.int32),
         "order": ((steps * batch,), torch.int64),
         "logs": ((batch, steps), number),  # log c_t
@@ -173,6 +175,7 @@ class Passes:
     dots: Tensor
     norm: Tensor
     gain: Tensor
+    shares: Tensor
     sorted: Tensor
     order: Tensor
     logs: Tensor
@@ -185,7 +188,8 @@ class Passes:
         self.steps, self.batch, self.states = self.joint.shape
         self.device = self.joint.device
         self.grid = self.states // tiles.BN, self.batch // tiles.BM
-        self.options: dict[str, Any] = {**tiles._asdict(), "NB": self.sums.shape[-1], "TINY": TINY}
+        tiled: dict[str, Any] = {"NB": self.sums.shape[-1], "TINY": TINY}
+        self.options, self.summed = tiles._asdict() | tiled, tiled | {"STEPS": max(1, SUMMED // self.sums.shape[-1])}
         self.recorded = [Recorded(self.joint.is_cuda) for _ in range(3)]
 
     def load(self, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> None:
@@ -207,26 +211,19 @@ class Passes:
 
     def _forward(self) -> None:
         """j_t, c_t, log c_t and the last a_t."""
-        torch.mul(self.priors, self.weights[0], out=self.joint[0])
-        self.sums.zero_()[0, :, 0] = self.joint[0].sum(-1)
-        split(self.joint[0], self.parts[0], (1, 2, 3))
+        self.sums.zero_()
+        made, sizes = (self.joint, self.sums, self.parts), (self.batch, self.states, self.sums.shape[-1])
+        ends.first_kernel[(self.batch, self.states // MULTIPLE)](self.priors, self.weights, *made, *sizes, MULTIPLE)
         for t in range(1, self.steps):
             given = self.parts[(t - 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t - 1]
             made, sizes = (self.sums[t], self.parts[t % 2]), (self.batch, self.states)
             dense.forward_kernel[self.grid](*given, *made, 1.0, *sizes, **self.options)
-        torch.sum(self.sums, -1, out=self.norm)
-        steps = torch.arange(self.steps, device=self.device)[:, None]
-        logs = torch.where(self.norm >= TINY, self.norm.log() + self.scale, -torch.inf)
-        self.logs.copy_(logs.masked_fill(steps >= self.lengths, 0.0).T)
-        last, sequences = (self.lengths - 1).clamp(min=0), torch.arange(self.batch, device=self.device)
-        ends = self.joint[last, sequences] * inverted(self.norm[last, sequences])[:, None]
-        self.ends[0] = torch.where((self.lengths > 0)[:, None], ends, self.priors)
+        given = self.sums, self.scale, self.lengths, self.joint, self.priors
+        made, sizes = (self.norm, self.logs, self.last, self.ends), self.joint.shape
+        ends.norms_kernel[(self.batch,)](*given, *made, *sizes, BLOCK=BLOCK, **self.summed)
 
     def _backward(self) -> None:
         """w_t and 1 / d_t."""
-        steps = torch.arange(self.steps, device=self.device)[:, None]
-        possible = ((self.norm >= TINY) | (steps >= self.lengths)).all(0)
-        self.last.copy_(torch.where(possible, self.lengths - 1, -1))
         self.dots.zero_()
         self.parts[self.steps % 2].zero_()
         for t in reversed(range(self.steps)):
@@ -234,7 +231,8 @@ class Passes:
             after, sizes = self.dots[min(t + 1, self.steps - 1)], (t, self.batch, self.states)
             made = self.dots[t], self.last, self.parts[t % 2]
             dense.backward_kernel[self.grid](*given, after, *made, 1.0, *sizes, **self.options)
-        self.gain.copy_(inverted(self.dots.sum(-1)))
+        sizes, grid = (self.batch, self.gain.numel()), triton.cdiv(self.gain.numel(), self.summed["STEPS"])
+        ends.gains_kernel[(grid,)](self.dots, self.norm, self.gain, self.shares, *sizes, **self.summed)
 
     def _expect(self) -> None:
         """Both passes, w_0 and p(z_0 | x), the order of the steps by table row, and sum_t a_{t-1} w_t' / d_t."""
@@ -242,11 +240,9 @@ class Passes:
         self._backward()
         torch.mul(self.weights[0], self.gain[0, :, None], out=self.ends[1])
         torch.mul(self.ends[1], self.priors, out=self.ends[2])
-        keys, order = self.keys.flatten().sort(stable=True)
-        self.sorted.copy_(keys)
-        self.order.copy_(order)
+        torch.sort(self.keys.flatten(), stable=True, out=(self.sorted, self.order))
         left, right = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1)
-        scale = (inverted(self.norm[:-1]) * self.gain[1:]).flatten()
+        scale = self.shares[1:].flatten()
         if self.states <= FEW:
             torch.mm(left.T, right * scale[:, None], out=self.pairs)
             return
