@@ -212,15 +212,14 @@ class Passes:
     def _forward(self) -> None:
         """j_t, c_t, log c_t and the last a_t."""
         self.sums.zero_()
-        made, sizes = (self.joint, self.sums, self.parts), (self.batch, self.states, self.sums.shape[-1])
-        ends.first_kernel[(self.batch, self.states // MULTIPLE)](self.priors, self.weights, *made, *sizes, MULTIPLE)
+        first = self.priors, self.weights, self.joint, self.sums, self.parts, self.batch, self.states
+        ends.first_kernel[(self.batch, self.states // MULTIPLE)](*first, self.sums.shape[-1], MULTIPLE)
         for t in range(1, self.steps):
             given = self.parts[(t - 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t - 1]
             made, sizes = (self.sums[t], self.parts[t % 2]), (self.batch, self.states)
             dense.forward_kernel[self.grid](*given, *made, 1.0, *sizes, **self.options)
-        given = self.sums, self.scale, self.lengths, self.joint, self.priors
-        made, sizes = (self.norm, self.logs, self.last, self.ends), self.joint.shape
-        ends.norms_kernel[(self.batch,)](*given, *made, *sizes, BLOCK=BLOCK, **self.summed)
+        found = self.sums, self.scale, self.lengths, self.joint, self.priors, self.norm, self.logs, self.last, self.ends
+        ends.norms_kernel[(self.batch,)](*found, *self.joint.shape, BLOCK=BLOCK, **self.summed)
 
     def _backward(self) -> None:
         """w_t and 1 / d_t."""
@@ -231,8 +230,8 @@ class Passes:
             after, sizes = self.dots[min(t + 1, self.steps - 1)], (t, self.batch, self.states)
             made = self.dots[t], self.last, self.parts[t % 2]
             dense.backward_kernel[self.grid](*given, after, *made, 1.0, *sizes, **self.options)
-        sizes, grid = (self.batch, self.gain.numel()), triton.cdiv(self.gain.numel(), self.summed["STEPS"])
-        ends.gains_kernel[(grid,)](self.dots, self.norm, self.gain, self.shares, *sizes, **self.summed)
+        found, count = (self.dots, self.norm, self.gain, self.shares), self.gain.numel()
+        ends.gains_kernel[(triton.cdiv(count, self.summed["STEPS"]),)](*found, self.batch, count, **self.summed)
 
     def _expect(self) -> None:
         """Both passes, w_0 and p(z_0 | x), the order of the steps by table row, and sum_t a_{t-1} w_t' / d_t."""
