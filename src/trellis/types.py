@@ -83,6 +83,10 @@ class Potentials(NamedTuple):
     def has_gaps(self, lengths: Tensor) -> bool:
         return not self.all_observed and bool(self.gaps(lengths).any())
 
+    def checked(self, lengths: Tensor) -> Potentials:
+        """The same potentials, marked as complete if they are over live states and no observation is missing."""
+        return self if self.ids is None else self._replace(all_observed=not self.has_gaps(lengths))
+
     def gather(self) -> Tensor:
         """log o_t(z) of every step: [B, T, k], zero where the observation is missing."""
         if self.all_observed:

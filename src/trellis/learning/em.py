@@ -34,7 +34,7 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
 
     Sequences that do not begin in this batch continue from `carry`: their first transition is counted, not a start."""
     start, transition, emission = parts
-    potentials = emission.potentials(observations)
+    potentials = emission.potentials(observations).checked(lengths)
     carry = Carry.begin(len(lengths), parts.num_states, start) if carry is None else carry
     prior = carry.prior(start, transition, potentials.first_ids())
     fresh = None if carry.all_fresh else carry.fresh

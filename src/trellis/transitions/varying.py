@@ -149,6 +149,9 @@ class ClassBlocks(Blocks):
 
     @cached_property
     def matrix(self) -> Tensor:  # type: ignore[override]
+        if self.groups.in_order:  # no index of every entry
+            by_class = self.whole.reshape(*self.groups.sets.shape * 2)
+            return by_class[self.groups.rows[:, :-1], :, self.groups.rows[:, 1:]]
         return self.whole[self.ids[:, :-1].unsqueeze(-1), self.ids[:, 1:].unsqueeze(-2)]
 
     def by_states(self, pairs: Tensor) -> Tensor:

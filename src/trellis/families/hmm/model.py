@@ -24,6 +24,7 @@ from trellis.families.hmm.parameters.support import SUPPORTS
 from trellis.families.hmm.states import estimate_long_run, summarise_states
 from trellis.inference import discrete, queries
 from trellis.inference.carry import Carry, training_prior
+from trellis.inference.stationary import with_restarts
 from trellis.learning.base import GradientModel
 from trellis.learning.em import expect
 from trellis.models.base import Memo, Saved, StateSummary
@@ -113,7 +114,7 @@ class HMM(GradientModel, ChainModel):
             return self.visits
         start, transition, emission = self.parts()
         ends = torch.zeros_like(start) if self.carry else emission.log_probs(self.vocab.eos).exp()
-        return self.memo("occupancy", lambda: discrete.stationary(start, transition, ends))
+        return self.memo("occupancy", lambda: with_restarts(start, transition, ends))
 
     def start(self, batch: int) -> Carry:
         return Carry.begin(batch, self.num_states, next(self.params.parameters()).detach())
