@@ -149,13 +149,13 @@ class Product:
         factor = (scales - top[source]).exp().to(self.dtype).unsqueeze(-1)
         found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
         for some in slices(len(source), ENTRIES // found.shape[1]):
-            terms = weights[label[some]] * messages.values[target[some]] * factor[some]
+            terms = messages.values[target[some]].mul_(weights[label[some]]).mul_(factor[some])
             if relaxed:
                 found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
             else:
                 found.index_add_(0, source[some], terms)
         peak = found.amax(-1)
-        return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
+        return found.div_(peak.masked_fill(peak == 0, 1.0).unsqueeze(-1)), top + peak.double().log()
 
     def begin(self, batch: int = 1, start: int | None = None) -> Position:
         """The position before the first token. `start` chooses the first state of the automaton, if it has several."""
