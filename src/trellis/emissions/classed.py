@@ -84,21 +84,20 @@ class SparseLikelihoods(Likelihoods):
         self.weights, self.ids = known.table[known.rows[0]].exp(), known.ids[0]  # [V, k]
 
     @cached_property
-    def by_state(self) -> tuple[Tensor, Tensor]:
-        """The entries of the table in the order of their states, and where each state begins: [V k], [K + 1]."""
+    def by_state(self) -> tuple[Tensor, Tensor, int]:
+        """The entries of the table in the order of their states, where each state begins, and the largest number of
+        entries of a state: [V k], [K + 1]."""
         order = self.ids.flatten().argsort(stable=True)
         counts = torch.bincount(self.ids.flatten(), minlength=self.num_states)
-        return order, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        return order, torch.nn.functional.pad(counts.cumsum(0), (1, 0)), int(counts.max())
 
     def columns(self, states: Tensor) -> Tensor:
-        order, begins = self.by_state
-        counts = begins[states + 1] - begins[states]
-        row = torch.arange(len(states), device=states.device).repeat_interleave(counts)
-        within = torch.arange(len(row), device=states.device) - (counts.cumsum(0) - counts)[row]
-        entry = order[begins[states][row] + within]
+        order, begins, most = self.by_state
+        place = begins[states].unsqueeze(-1) + torch.arange(most, device=states.device)
+        inside = place < begins[states + 1].unsqueeze(-1)
+        entry = order[place.clamp(max=len(order) - 1)]
         found = self.weights.new_zeros(len(states), self.num_symbols)
-        found[row, entry // self.ids.shape[1]] = self.weights.flatten()[entry]
-        return found
+        return found.scatter_add_(1, entry // self.ids.shape[1], self.weights.flatten()[entry] * inside)
 
     def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         if symbols is None and getattr(self.emission, "partition", None) is not None:

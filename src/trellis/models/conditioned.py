@@ -15,6 +15,7 @@ from trellis.devices import check_integer, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_sampling import sample
 from trellis.inference.constrained_search import Explained, most_probable_path, most_probable_tokens
 from trellis.inference.infilling import LIMIT
 from trellis.inference.prefixes import Prefix, Prefixes
@@ -138,7 +139,7 @@ class Conditioned:
         check_integer(n, "number of sentences", most=MOST_SAMPLES)
         tokens, position = self.at(prompt)
         many = Position(*(part.expand(n, *part.shape[1:]) for part in position))
-        return [[*tokens, *row] for row in self.product.sample(many, seeded(seed))]
+        return [[*tokens, *row] for row in sample(self.product, many, seeded(seed))]
 
     @torch.no_grad()
     def predict(self, prompt: Text = "", n: int = 10) -> Ranked:
@@ -192,5 +193,5 @@ def sample_each(found: Sequence[Conditioned], seed: int = 0) -> list[str]:
     product = found[0].product
     first = product.begin(len(found))
     first = first._replace(states=torch.tensor([one.start for one in found], device=product.device))
-    rows = product.sample(first, torch.Generator().manual_seed(seed))
+    rows = sample(product, first, torch.Generator().manual_seed(seed))
     return [one.text(row) for one, row in zip(found, rows, strict=True)]

@@ -19,6 +19,7 @@ from trellis.devices import draw_uniform, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_sampling import draw
 from trellis.inference.guided import sample_next
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.models.base import LanguageModel
@@ -102,8 +103,8 @@ class Guide:
                 break
             position = self.positions(writer.prefixes())
             numbers = draw_uniform((3, n), weights.device, generator)[:, writer.active]
-            going, words, _ = self.product.draw(position, numbers)
-            tokens = torch.full_like(position.steps, writer.end).index_put((going,), words)
+            ends, words, _ = draw(self.product, position, numbers)
+            tokens = words.masked_fill(ends, writer.end)
             theirs = writer.forecast().gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
             weights[writer.active] += theirs.double() - self.product.log_prob_of(position, tokens)
             if bool((weights == -torch.inf).all()):
