@@ -8,6 +8,7 @@ from experiments.tagging.taggers import AMBIGUOUS, run_tagging
 from trellis.report.format import compact, finite, whole
 
 BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # count in training: any, 0, 1-2, 0-2
+RIVALS = {"genia-hmm-80-posterior": "HMM-POST-80", "genia-brown-1000": "Brown-1000"}
 SCORES = {
     "accuracy": "accuracy",
     "viterbi": "joint Viterbi",  # only for taggers with hidden states, like the next two
@@ -29,6 +30,9 @@ PAPER = Paper(
             for split in ("valid", "test")
             for score, heading in SCORES.items()
         },
+        **{f"p_{run}": Figure(f"p, {name}", three_digits) for run, name in RIVALS.items()},
+        "least_used": Figure("effective states, least used layer", finite("{:.1f}")),
+        "most_used": Figure("most used layer", finite("{:.1f}")),
         **{f"{test}_p": Figure(f"p ({test})", three_digits) for test in ("binomial", "bootstrap")},
         **{f"{what}_{word}": Figure(f"{what} of {word}", whole) for what in ("states", "tokens") for word in AMBIGUOUS},
     },
