@@ -8,7 +8,11 @@ from experiments.paper import Figure, Kind, Paper, three_digits
 from experiments.results import Result
 from trellis.report.format import finite, percent, perplexity, whole
 
-BASELINES = {"pos-ssid": "subspace alone", "pos-word2vec": "word2vec"}  # runs that others are compared with
+BASELINES = {  # runs that others are compared with
+    "pos-ssid": "subspace alone",
+    "pos-word2vec": "word2vec",
+    "pos-penn-ssid": "subspace alone",
+}
 
 
 def best_epoch(result: Result) -> float:

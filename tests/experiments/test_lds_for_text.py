@@ -63,6 +63,27 @@ def test_a_run_from_its_toml_to_its_table(text, tmp_path: Path, monkeypatch, cap
     assert "over subspace alone" in capsys.readouterr().out
 
 
+def test_a_classifier_sees_neighbours_of_the_same_sentence() -> None:
+    rows, sentences = torch.arange(1.0, 11.0).view(5, 2), [["a", "b", "c"], ["d", "e"]]
+    found = vectors.beside(rows, sentences, 1)
+    zero = torch.zeros(2)
+    wanted = [(zero, rows[0], rows[1]), (rows[0], rows[1], rows[2]), (rows[1], rows[2], zero), (zero, rows[3], rows[4]),
+              (rows[3], rows[4], zero)]  # fmt: skip
+    assert torch.equal(found, torch.stack([torch.cat(three) for three in wanted]))
+    assert torch.equal(vectors.beside(rows, sentences, 0), rows)
+
+
+def test_a_text_has_the_words_of_several_corpora(tmp_path: Path, monkeypatch) -> None:
+    tagged = Tagged([["Cats", "1990"]], [["NNS", "CD"]])
+    monkeypatch.setattr(vectors, "load_tagged", lambda name, split: tagged)
+    (tmp_path / "train.txt").write_text("a dog\nbarks\n")
+    for split in ("valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a dog\n")
+    text = vectors.read_text(vectors.VectorRun(text=f"{tmp_path} genia", universal=True))
+    assert text.sentences == [["a", "dog"], ["barks"], ["Cats", "NUM"], ["Cats", "NUM"]]
+    assert text.tagged["test"].tags == [["NOUN", "NUM"]]
+
+
 def test_vectors_of_an_unknown_kind(text) -> None:
     with pytest.raises(TrellisError, match="not recognised"):
         vectors.measure(vectors.VectorRun(vectors="cbow"), text)
