@@ -18,7 +18,7 @@ from experiments.lds_for_text.dense_system import DenseSystem
 from experiments.lds_for_text.probe import fit_probe, normal_form
 from experiments.paper import Job, Outcome
 from experiments.results import Figures
-from experiments.tagging.universal import universal
+from experiments.universal import universal
 from experiments.word2vec import cbow
 from trellis.config import DataConfig
 from trellis.corpus import Split, Vocabulary, load_corpus

@@ -14,7 +14,7 @@ from experiments.paper import Job, Outcome
 from experiments.results import Figures
 from experiments.tagging.config import TaggingRun
 from experiments.tagging.representations import encoder_spec
-from experiments.tagging.universal import only, universal
+from experiments.universal import only, universal
 from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.devices import choose_device
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
