@@ -23,6 +23,11 @@ def beside(run: str) -> Callable[[Any], bool]:
     return lambda config: run in config.beside.split()
 
 
+def has_window(config: Any) -> bool:
+    """Whether there is a second classifier, which sees neighbouring tokens."""
+    return config.window > 0
+
+
 def best_epoch(result: Result) -> float:
     return 1 + result.training["valid"].index(min(result.training["valid"]))
 
@@ -39,6 +44,7 @@ PAPER = Paper(
         "best_epoch": Figure("epochs", whole, best_epoch),
         **{f"gain_{split}": Figure(f"gain, {split}", finite("{:.2f}")) for split in SPLITS},
         **{f"pos_{split}": Figure(f"POS, {split}", percent) for split in SPLITS[1:]},
+        **{f"window_{split}": Figure(f"{split}, window", percent, None, has_window) for split in SPLITS[1:]},
         **{f"margin_{run}": Figure(f"over {name}", percent, None, beside(run)) for run, name in BASELINES.items()},
         **{f"p_{run}": Figure(f"p, {name}", three_digits, None, beside(run)) for run, name in BASELINES.items()},
     },

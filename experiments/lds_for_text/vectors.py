@@ -162,7 +162,10 @@ def beside(vectors: Tensor, sentences: Sentences, window: int) -> Tensor:
 
 def measure(config: VectorRun, text: Text) -> tuple[dict[str, np.ndarray], Figures]:
     embed, figures = choose(VECTORS, config.vectors, "vectors")(config, text)
-    right = right_tags(embed, text, config.seed, config.window)
+    right = right_tags(embed, text, config.seed)
+    if config.window:
+        wider = right_tags(embed, text, config.seed, config.window)
+        figures |= {f"window_{name}": float(tokens.mean()) for name, tokens in wider.items()}
     return right, figures | {f"pos_{name}": float(tokens.mean()) for name, tokens in right.items()}
 
 

@@ -116,18 +116,14 @@ def fhmm(layers: int) -> RunConfig:
     return RunConfig(model=FHMMConfig(layers=layers, states=10), train=FHMMTrainConfig(epochs=5))
 
 
-def fhmm_ptb(layers: int, states: int, epochs: int = 5) -> RunConfig:
+def fhmm_ptb(layers: int, states: int) -> RunConfig:
     """The settings of factorial-hmm/ptb-5-10: smaller batches and a faster decay of old counts than by default."""
     return RunConfig(
         model=FHMMConfig(layers=layers, states=states), batches=BatchConfig(order="sentences", tokens=2048),
-        train=FHMMTrainConfig(epochs=epochs, em_power=0.6, pseudocount=0.01, sweeps=2),
+        train=FHMMTrainConfig(epochs=5, em_power=0.6, pseudocount=0.01, sweeps=2),
     )  # fmt: skip
 
 
-# batch EM: the mean field of a sentence is kept from one epoch to the next
-FHMM_EM = RunConfig(
-    model=FHMMConfig(layers=5, states=10), train=FHMMTrainConfig(learner="em", epochs=10, inner_steps=10, sweeps=2)
-)
 Learn = Callable[[Path, Path, str], Path]
 LEARNED: dict[str, Learn] = {
     "brown-1000": partial(learn_brown, 1000),
@@ -137,10 +133,8 @@ LEARNED: dict[str, Learn] = {
     "feedforward-50": partial(learn_model, FEEDFORWARD),
     **{f"fhmm-{layers}-10": partial(learn_model, fhmm(layers)) for layers in (1, 3, 5)},
     "fhmm-5-10-ptb": partial(learn_model, fhmm_ptb(5, 10)),
-    "fhmm-5-10-ptb-15": partial(learn_model, fhmm_ptb(5, 10, epochs=15)),
-    "fhmm-8-5-ptb": partial(learn_model, fhmm_ptb(8, 5)),  # like 10 layers of 4, at most 2^20 joint states
-    "fhmm-10-4-ptb": partial(learn_model, fhmm_ptb(10, 4)),
-    "fhmm-5-10-em": partial(learn_model, FHMM_EM),
+    "fhmm-8-4-ptb": partial(learn_model, fhmm_ptb(8, 4)),
+    "fhmm-10-3-ptb": partial(learn_model, fhmm_ptb(10, 3)),
 }
 REPRESENTATIONS = {  # name -> encoder kind, and what is learned
     "brown-1000": ("brown", "brown-1000"),
@@ -152,10 +146,7 @@ REPRESENTATIONS = {  # name -> encoder kind, and what is learned
     "feedforward-50": ("feedforward", "feedforward-50"),
     **{f"fhmm-{layers}-10": ("fhmm", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
     **{f"fhmm-{layers}-10-posterior": ("fhmm-posterior", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
-    **{
-        f"fhmm-{name}-posterior": ("fhmm-posterior", f"fhmm-{name}")
-        for name in ("5-10-ptb", "5-10-ptb-15", "8-5-ptb", "10-4-ptb", "5-10-em")
-    },
+    **{f"fhmm-{name}-posterior": ("fhmm-posterior", f"fhmm-{name}") for name in ("5-10-ptb", "8-4-ptb", "10-3-ptb")},
 }
 
 
