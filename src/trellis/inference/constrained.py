@@ -278,7 +278,7 @@ class Product:
             return function(self, *problem)
         if key not in self.graphs and len(self.graphs) >= GRAPHS:
             self.graphs.clear()
-        return self.graphs.setdefault(key, replay.Replay(partial(function, self), 0))(problem)
+        return self.graphs.setdefault(key, replay.Replay(partial(function, self), 0, 1))(problem)
 
     def is_narrow(self, steps: Tensor) -> bool:
         """Whether the messages of all edges of some positions are computed side by side: on a GPU, if they fit into
