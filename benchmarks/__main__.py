@@ -13,7 +13,7 @@ from benchmarks import report
 
 
 def names() -> list[str]:
-    """The modules of this package that have a `main(argv)`; none is imported, because each has requirements of its own."""
+    """The modules of this package that have a `main(argv)`. None is imported: each has requirements of its own."""
     found = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name != "__main__"]
     return [name for name in found if "\ndef main(" in source(name)]
 
