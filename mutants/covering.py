@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Container
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -90,8 +91,8 @@ class Covering:
         """The tests of any of these lines. If they are executed on import, those of the whole file; if none runs a
         function of it, those of its folder."""
         if imported:
-            alike = (one for one in self.by_file if Path(one).parent == Path(file).parent)
-            found = set(self.by_file[file]) or {test for one in [*alike] for test in self.by_file[one]}
+            alike = [tests for one, tests in self.by_file.items() if Path(one).parent == Path(file).parent]
+            found = set(self.by_file.get(file, [])) or set(chain(*alike))
         else:
             found = {test for line in lines for test in self.by_line[file, line]}
         return sorted(found, key=lambda test: (not _about(test, file), self.seconds[test], test))
