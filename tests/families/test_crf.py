@@ -18,6 +18,8 @@ from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.learning import (
     CURVATURE,
     PERIOD,
+    Checkpoints,
+    State,
     converged,
     copy_crfsuite,
     equal_curvature,
@@ -296,3 +298,22 @@ def test_pairs_from_a_file_are_checked() -> None:
             check_pairs(Pairs(torch.tensor(first), labels), 3, 2)
     with pytest.raises(ValueError, match="do not match the labels"):
         check_pairs(Pairs(torch.zeros(1, dtype=torch.int64), labels[:0]), 0, 0)
+
+
+def test_sentences_that_fill_a_chunk_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "TOKENS", 10)
+    lengths = torch.tensor([5, 5, 5, 20, 1])
+    tokens = int(lengths.sum())
+    features = Features(
+        torch.zeros(tokens, dtype=torch.int64), torch.arange(tokens + 1), torch.zeros(tokens, 0), lengths
+    )
+    assert [some.lengths.tolist() for some, _ in features.chunks()] == [[5, 5], [5], [20], [1]]
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, 0), (1e-9, 2), (1e9, 0)])
+def test_checkpoints_are_saved_from_time_to_time(seconds: float, saved: int) -> None:
+    states = list[State]()
+    checkpoints = Checkpoints(states.append, seconds)
+    for number in range(2):
+        checkpoints.offer(lambda number=number: State({}, {"number": number}))
+    assert [state.json["number"] for state in states] == list(range(saved))
