@@ -255,3 +255,19 @@ def test_progress_shows_the_mutual_information(monkeypatch: pytest.MonkeyPatch) 
     assert shown[-1] == pytest.approx(found.ami, rel=1e-9)
     assert np.all(np.diff(shown) > -1e-12)
     assert bars[-1].advance.call_count == 4  # merges of the tree
+
+
+def test_words_that_are_not_agglomerated_have_no_class() -> None:
+    counts = brown_counts.count_bigrams(np.random.default_rng(0).integers(0, 12, 2000), 12)
+    start = brown._start(counts.words, 4, set(), None, 1, 0)
+    job = brown.Job(counts, brown.split_bigrams(counts.bigrams), brown.fastest_kernels())
+    first, *_ = words = start.waiting()
+    found = brown.agglomerate(job, start, words[:3])
+    assert set(found.waiting()) == set(words[3:])
+    assert 0 <= found.assignment[first] < 4
+
+
+def test_cloned_classes_keep_the_counts() -> None:
+    counts = np.array([3, 0, 2])
+    assert cloned(3, counts).counts is counts
+    assert cloned(3).counts.tolist() == [0, 0, 0]
