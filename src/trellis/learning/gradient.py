@@ -25,9 +25,8 @@ class GradientLearner:
     """Minimises −log-likelihood per token; the state is carried over between batches without gradient.
 
     A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
-    is not finite. On a GPU, a whole step runs as one CUDA graph. Processes share the rows of a batch and add up their
-    gradients, outside of any graph: NCCL requires that a sum is captured by all processes or by none, but their batches
-    differ in shape, and each shape has a graph of its own.
+    is not finite. On a GPU, a whole step runs as one CUDA graph. Several processes share the rows of a batch and add up
+    their gradients outside of the graph.
     """
 
     runs_together: ClassVar[bool] = True  # in several processes

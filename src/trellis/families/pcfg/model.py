@@ -39,9 +39,9 @@ SIZES = ("nonterminals", "preterminals", "rank")
 
 
 class PCFG(GradientModel, GapModel):
-    """A context-free grammar in which p(B C | A) = sum_r u_Ar v_Br w_Cr, with exact inference.
+    """A probabilistic context-free grammar with exact inference. Its rules have p(B C | A) = sum_r u_Ar v_Br w_Cr.
 
-    Its probabilities are those of sentences, given that their trees are finite. See docs/pcfg.md.
+    Probabilities are normalised over finite trees (docs/pcfg.md).
 
     Parameters
     ----------
@@ -208,8 +208,11 @@ class PCFG(GradientModel, GapModel):
     def parse(self, text: Text, method: str = "mbr", seed: int = 0) -> Tree | list[Tree]:
         """The tree of a sentence, or of each sentence of a list.
 
-        `method` is "mbr" (the tree with the largest expected number of correct spans), "viterbi" (the tree of the most
-        probable derivation) or "sample" (a random tree given the words).
+        `method` is one of:
+
+        - "mbr": the tree with the largest expected number of correct spans;
+        - "viterbi": the tree of the most probable derivation;
+        - "sample": a random tree, given the words.
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="pcfg", nonterminals=2, preterminals=2, epochs=1).model
         >>> [len(tree.words) for tree in model.parse(["a b", "b a b"], "viterbi")]
