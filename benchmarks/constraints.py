@@ -24,6 +24,7 @@ from trellis.emissions import Categorical, Partition
 from trellis.emissions.classed import Likelihoods
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_sampling import sample
 from trellis.inference.guided import sample_next
 from trellis.inference.queries import Chain
 from trellis.transitions import Dense
@@ -180,7 +181,7 @@ def measured(chain: Chain, automaton: Automaton, tokens: Tensor, timed: Timer) -
 
     corrected = timed(lambda: product.corrections(read()))
     guided = timed(lambda: sample_next(product, read(), words, 1.0, draw))
-    sampled = timed(lambda: product.sample(position)) / LENGTH
+    sampled = timed(lambda: sample(product, position)) / LENGTH
     return Ours(
         prepared, together, corrected, guided, sampled, product.corrections(position), peak_memory(device, before)
     )
@@ -278,7 +279,7 @@ def sentences(states: int, classes: int, device: torch.device, repeats: int) -> 
     prepared, draw = time.perf_counter() - begun, torch.Generator().manual_seed(0)
     written, begun = 0, time.perf_counter()
     for _ in range(repeats):
-        written += sum(len(row) + 1 for row in found.product.sample(found.product.begin(BATCH), draw))
+        written += sum(len(row) + 1 for row in sample(found.product, found.product.begin(BATCH), draw))
     drawn, written = (time.perf_counter() - begun) / repeats, written // repeats
     memory = peak_memory(device, before)
     emit(BENCH, name, "preparation", prepared * 1e3, "none", None, None, "ms", memory_gb=memory)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
+import torch
+
+from benchmarks.large_hmm import LANES, fresh_memory, learner_of, peak_memory, steps_of, timed
 from benchmarks.report import emit
 
 BENCH = "cost"
@@ -19,6 +22,11 @@ NODE = 8  # GPUs that share NVLink
 TEXTS = {"text8": 17_005_207, "WikiText-103": 103_227_021, "a billion words": 1_000_000_000}  # tokens of an epoch
 SIZES = {65_536: 32_768, 1_048_576: 65_536}  # states of the model: states kept by dropout
 GPUS = 1, 2, 4, 8, 16, 32, 64
+RUNS = (  # measured here: states of the model, states kept, word classes
+    (32_768, 16_384, 128), (65_536, 32_768, 256), (131_072, 65_536, 256), (1_048_576, 32_768, 256),
+    (1_048_576, 65_536, 256),
+)  # fmt: skip
+QUICK_RUNS = ((512, 256, 4), (2048, 512, 4))
 
 
 class Cost(NamedTuple):
@@ -55,11 +63,31 @@ def communication(kept: int, states: int, gpus: int) -> float:
     return 2 * (gpus - 1) / gpus * size / rate + 3 * LATENCY * (gpus - 1).bit_length()
 
 
+def measure(states: int, kept: int, classes: int, device: torch.device, repeats: int) -> None:
+    """The time of a step and of the optimiser alone, and the peak memory, beside the predictions."""
+    case, before = f"{states:,} states, {kept:,} kept, {classes} classes", fresh_memory(device)
+    learner = learner_of(states, classes, device, 1 - kept / states)
+    seconds = timed(steps_of(learner, LANES if device.type == "cuda" else 2), repeats, device)
+    found, memory = Cost.fitted().compute(kept, states, 1), peak_memory(device, before)
+    emit(BENCH, case, "step", 1e3 * seconds, "predicted", 1e3 * found, found / seconds, "ms", memory_gb=memory)
+    alone = timed(lambda: learner.optimizer.update(learner.max_norm, learner.average), repeats, device)
+    found = OPTIMISER * states
+    emit(BENCH, case, "optimiser", 1e3 * alone, "predicted", 1e3 * found, found / alone, "ms")
+
+
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser("benchmarks cost", description=__doc__)
     parser.add_argument("--euros", type=float, default=3.0, help="price of a GPU for an hour")
-    parser.add_argument("--quick", action="store_true", help="the same")
-    price, cost = parser.parse_args(argv).euros, Cost.fitted()
+    parser.add_argument("--measure", action="store_true", help="only measure steps on this machine's GPU")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="measure small models")
+    chosen = parser.parse_args(argv)
+    price, cost = chosen.euros, Cost.fitted()
+    if chosen.measure:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        for run in QUICK_RUNS if chosen.quick else RUNS:
+            measure(*run, device, chosen.repeats)
+        return
     for states, seconds in (MEASURED | EARLIER).items():
         found = cost.compute(states // 2, states, 1)
         emit(

@@ -1,4 +1,4 @@
-"""The explorer: seconds until an answer, the first one and later ones, and seconds of the map of all states."""
+"""The explorer: seconds until an answer, the first one and later ones, of the map of all states, and of the page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.explore_page import measure_page
 from benchmarks.large_hmm import build
 from benchmarks.report import emit
 from fuzz.asgi import ask
@@ -61,6 +62,9 @@ def measure(name: str, views: Views) -> None:
     for what, request in asked.items():
         times = sorted(answer(app, views, request) for _ in range(TIMES))
         tell(name, what, times[TIMES // 2], limit)
+    text = views.model.vocab.join([*views.frequent_words()[: WORDS - 2], GAP, GAP])
+    adjacent = "POST", "/api/smooth", {"text": text}
+    tell(name, "smooth, two gaps side by side", answer(app, views, adjacent))
     vectors, groups = views.vectors.cpu().numpy(), views.classes_of_states
     classes = None if groups is None else groups.cpu().numpy()
     tell(name, "computing the map", spent(lambda: place_states(vectors, classes)), MAP_LIMIT)
@@ -103,8 +107,13 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         "--large", action="store_true", help=f"also an untrained model with {STATES:,} states (minutes)"
     )
+    parser.add_argument("--page", action="store_true", help="only the page, in a headless Chromium")
     args = parser.parse_args(argv)
     for path in args.model or [Path("demo")]:
-        measure(str(path), open_views(path, "cpu"))
+        views = open_views(path, "cpu")
+        if args.page:
+            measure_page(BENCH, str(path), str(path), requests(views)["smooth, 20 words"][2]["text"])
+        else:
+            measure(str(path), views)
     if args.large:
         measure(f"{STATES:,} states, {CLASSES} classes", views_of(large_model()))

@@ -79,23 +79,31 @@ def word_classes(classes: int) -> Tensor:
     return torch.randint(classes, (WORDS,), generator=seeded())
 
 
-def build(states: int, classes: int) -> HMM:
+def build(states: int, classes: int, rate: float = RATE) -> HMM:
     """A neural HMM with state dropout."""
     words = ["<eos>", "<unk>", *(f"w{n}" for n in range(WORDS - 2))]
-    choices = HMMConfig(states=states, params="neural", dim=DIM, dropout="state", dropout_rate=RATE, init_std=0.05)
+    choices = HMMConfig(states=states, params="neural", dim=DIM, dropout="state", dropout_rate=rate, init_std=0.05)
     partition = Partition(word_classes(classes), [states // classes] * classes)
     return HMM.build(Vocabulary(words, [1] * WORDS), choices, True, 0, partition)
 
 
-def our_step(states: int, classes: int, device: torch.device, lanes: int = LANES) -> Callable[[], object]:
-    """A training step of a neural HMM with state dropout and a carried state."""
-    model = build(states, classes).to(device)
-    learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3, average=0.999), 1000)
+def learner_of(states: int, classes: int, device: torch.device, rate: float = RATE) -> GradientLearner:
+    model = build(states, classes, rate).to(device)
+    return GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3, average=0.999), 1000)
+
+
+def steps_of(learner: GradientLearner, lanes: int = LANES) -> Callable[[], object]:
+    """A training step with a carried state, after a first step without."""
     tokens, full = text(lanes, WINDOW), torch.full((lanes,), WINDOW)
     first = Batch(tokens, full, torch.ones(lanes, dtype=torch.bool), True, True)
     onward = Batch(tokens, full, torch.zeros(lanes, dtype=torch.bool), True, False)
     learner.step(first)
     return lambda: learner.step(onward)
+
+
+def our_step(states: int, classes: int, device: torch.device, lanes: int = LANES) -> Callable[[], object]:
+    """A training step of a neural HMM with state dropout and a carried state."""
+    return steps_of(learner_of(states, classes, device), lanes)
 
 
 def published_step(states: int, classes: int, device: torch.device) -> Callable[[], object]:

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.growth import exponent
-from benchmarks.large_hmm import CLASSES, WINDOW, fresh_memory, peak_memory, text, timed, word_classes
+from benchmarks.large_hmm import WINDOW, fresh_memory, peak_memory, text, timed, word_classes
 from benchmarks.report import emit
 from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
@@ -29,6 +29,7 @@ SIZES = {  # states, features of the growth in states, states of the growth in f
 }
 SAMPLED = {"cpu": (2**13, 256), "cuda": (2**16, 1024)}  # states and features of a chain to sample from
 PATHS, LENGTH = 1024, 128
+TRAINED = {0: [2**n for n in range(12, 17)], 256: [2**n for n in range(16, 21)]}  # states per class (0: none) -> states
 LARGEST_DENSE = {"cpu": 2**12, "cuda": 2**16}
 TAIL = {"cpu": (2**11, 2**13), "cuda": (2**15, 2**18)}  # the range over which a second exponent in states is fitted
 
@@ -132,6 +133,24 @@ def training_step(states: int, features: int, band: int, classes: int, device: t
     return lambda: learner.step(Batch(tokens, full, fresh, True, False))
 
 
+def training(features: int, largest: int, device: torch.device, repeats: int) -> None:
+    """Report the time of training steps, and how it grows with the states."""
+    for each, sizes in TRAINED.items():
+        seconds = []
+        kept = [size for size in sizes if size <= largest]
+        kind = f"{each} states a class" if each else "all states live"
+        for size in kept:
+            fresh_memory(device)
+            step = training_step(size, features, 0, size // each if each else 0, device)
+            seconds.append(timed(step, repeats, device))
+            emit(BENCH, f"{size} states, {features} features, {kind}", "training step", seconds[-1] * 1e3, "none", None,
+                 None, "ms", memory_gb=peak_memory(device), tokens_per_second=LANES * WINDOW / seconds[-1])  # fmt: skip
+            del step
+        if len(kept) > 1:
+            emit(BENCH, f"training, {kind}", "exponent of time", exponent(kept, seconds), "theory", 1.0, None, "",
+                 first=kept[0], last=kept[-1], tail=exponent(kept[-3:], seconds[-3:]))  # fmt: skip
+
+
 class Largest(TorchDispatchMode):
     """Records the size of the largest tensor created."""
 
@@ -178,21 +197,18 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--largest", type=int, default=2**20, help="most states")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--training", action="store_true", help="only time training steps")
     options = parser.parse_args(argv)
     device = torch.device(options.device)
     states, features, fixed, ranks = SIZES[device.type]
     states = [size for size in states if size <= options.largest]
+    if options.training:
+        training(features, options.largest, device, options.repeats)
+        return
     grow("states", states, [(size, features) for size in states], device, options.repeats)
     grow("features", ranks, [(min(fixed, options.largest), rank) for rank in ranks], device, options.repeats)
     against_dense(states, features, device, options.repeats)
     allocation(states[-1], features, device)
     sampling(*SAMPLED[device.type], device)
     if device.type == "cuda":
-        for size, classes in ((2**14, 0), (2**16, 0), (2**18, CLASSES * 8), (2**20, CLASSES * 32)):
-            if size > options.largest:
-                continue
-            fresh_memory(device)
-            seconds = timed(training_step(size, features, 0, classes, device), options.repeats, device)
-            emit(BENCH, f"{size} states, {features} features, {classes or 'no'} classes", "training step",
-                 seconds * 1e3, "none", None, None, "ms", memory_gb=peak_memory(device),
-                 tokens_per_second=LANES * WINDOW / seconds)  # fmt: skip
+        training(features, options.largest, device, options.repeats)

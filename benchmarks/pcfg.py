@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,9 +14,15 @@ from torch import Tensor
 from benchmarks.growth import exponent
 from benchmarks.large_hmm import settle
 from benchmarks.report import emit
+from trellis.config import TrainConfig
+from trellis.corpus import Vocabulary
+from trellis.families.hmm.parameters.dropout import Dropout
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, read_words
-from trellis.families.pcfg.parameters import Size, TableParams
+from trellis.families.pcfg.model import PCFG
+from trellis.families.pcfg.parameters import NeuralParams, Size, TableParams
+from trellis.learning.gradient import GradientLearner
+from trellis.types import Batch
 
 BENCH = "pcfg"
 WORDS, BATCH, LENGTH = 10_000, 64, 24
@@ -27,8 +35,13 @@ GROWTH = {  # ranks, nonterminals and lengths, each with the other two fixed
     "cuda": ((256, 512, 1024, 2048, 4096), (512, 1024, 2048, 4096), (16, 32, 64, 128)),
 }
 FIXED = {"cpu": (64, 128), "cuda": (512, 1024)}  # rank and nonterminals
+STEPS = {  # nonterminals, preterminals and the fraction of both that is dropped, of whole steps of the learner
+    "cpu": ((64, 128, 0.0),),
+    "cuda": ((1024, 2048, 0.0), (4096, 8192, 0.0), (4096, 8192, 0.5)),
+}
 PRETERMINALS = 128  # of the growth
 SECONDS = 2  # of repetitions
+DIM, WARM = 512, 6  # of the learner's nets; its steps before the measurement
 
 
 def plain(grammar: Grammar, tokens: Tensor) -> Tensor:
@@ -123,6 +136,45 @@ def race(cases: Sequence[tuple[int, int, int]], device: torch.device) -> None:
         )  # fmt: skip
 
 
+def learner_of(nonterminals: int, preterminals: int, rate: float, device: torch.device) -> GradientLearner:
+    """A learner of a simple grammar with nets."""
+    vocab = Vocabulary(["<eos>", *(f"w{n}" for n in range(1, WORDS))], [1] * WORDS)
+    counts = nonterminals, preterminals
+    drops = (Dropout("state" if rate else "none", rate, states=count) for count in counts)
+    model = PCFG(vocab, NeuralParams(Size(WORDS, 0, *counts), dim=DIM), *drops).to(device)
+    return GradientLearner(model, TrainConfig(learner="gradient", lr=0.001))
+
+
+def stepping(sizes: tuple[int, int, float], patience: int, device: torch.device) -> float:
+    """Seconds of a step of the learner, which is captured as a CUDA graph after `patience` steps."""
+    tokens = torch.randint(1, WORDS, (BATCH, LENGTH + 1))
+    tokens[:, -1] = 0
+    whole, fresh = torch.full((BATCH,), LENGTH + 1), torch.ones(BATCH, dtype=torch.bool)
+    learner = learner_of(*sizes, device)
+    learner.run.patience = patience
+    for _ in range(WARM):
+        learner.step(Batch(tokens, whole, fresh, True, True))
+    return measured(partial(learner.step, Batch(tokens, whole, fresh, True, True)), device)
+
+
+def learning(device: torch.device) -> None:
+    """Steps of the learner; on a GPU as CUDA graphs, and without them."""
+    on_gpu, tokens = device.type == "cuda", BATCH * (LENGTH + 1)
+    for sizes in STEPS[device.type]:
+        if on_gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        mine = stepping(sizes, 2, device)
+        peak = torch.cuda.max_memory_reserved() / 1e9 if on_gpu else None
+        theirs = stepping(sizes, sys.maxsize, device) if on_gpu else None
+        nonterminals, preterminals, rate = sizes
+        emit(
+            bench=BENCH, case=f"{nonterminals} + {preterminals} symbols, nets, dropout {rate}", metric="learner",
+            ours=tokens / mine, peer="without graphs", peers=theirs and tokens / theirs,
+            ratio=theirs and theirs / mine, unit="tokens/s", peak_gigabytes=peak,
+        )  # fmt: skip
+
+
 def growth(device: torch.device) -> None:
     """Exponents of the inside pass: O(L^3 R + L^2 R^2) per sentence, after O(N R^2) once."""
     ranks, nonterminals, lengths = GROWTH[device.type]
@@ -166,4 +218,5 @@ def main(argv: list[str]) -> None:
     device = torch.device(args.device)
     race(RACES[device.type][: 1 if args.quick else None], device)
     if not args.quick:
+        learning(device)
         growth(device)

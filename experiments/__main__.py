@@ -1,4 +1,4 @@
-"""`python -m experiments run|table|plot NAME`: train runs without a result, print tables, draw plots; `claims`."""
+"""`python -m experiments run|memory|table|plot NAME`: train what has no result, print tables, draw plots; `claims`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from experiments import claims as papers, plots, running, tables
 from experiments.analyses import describe
 from experiments.experiment import Experiment, find
+from experiments.remeasure import MEMORY, lacking, measure_memory
 from trellis.cli import arguments as cli
 from trellis.errors import TrellisError
 
@@ -44,6 +45,14 @@ def run_here(experiment: Experiment, run: str, seed: int, options: running.Optio
     figures = figures or f"{result.training['seconds']:.0f} seconds"
     print(f"{run}.{seed}: {figures}" + (f"; {len(result.errors)} analyses failed" if result.errors else ""), flush=True)
     return 1 if result.errors else 0
+
+
+def memory(args: argparse.Namespace) -> int:
+    experiment = find_whole(args.name)
+    for path in lacking(args.out or experiment.results_folder):
+        result = measure_memory(experiment, path)
+        print(f"{result.run}.{result.seed}: {(result.figures[MEMORY] or 0) / 1e9:.2f} GB", flush=True)
+    return 0
 
 
 def table(args: argparse.Namespace) -> int:
@@ -90,6 +99,9 @@ def build_parser() -> argparse.ArgumentParser:
     running_.add_argument("--analysis", metavar="NAME", action="append", help="run only this analysis of the trained "
                           "model, such as normalisation; repeatable (default: all)")  # fmt: skip
     running_.add_argument("--jobs", type=cli.positive, default=1, help="number of runs at a time")
+    measuring = command(memory, "measure the memory of training steps for results where this failed, on a GPU")
+    measuring.add_argument("name", metavar="NAME")
+    measuring.add_argument("--out", type=Path, help="folder of the results (default: results/ of the experiment)")
     showing = command(table, "print the tables, with published figures next to ours; computes nothing")
     showing.add_argument("name", metavar="NAME")
     showing.add_argument("--format", choices=tuple(tables.FORMATS), default="text")

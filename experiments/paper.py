@@ -34,6 +34,7 @@ class Figure(NamedTuple):
     heading: str
     write: Callable[[float], str]
     derive: Callable[[Result], float] | None = None
+    applies: Callable[[Any], bool] = lambda config: True  # whether a run of this configuration has this figure
 
 
 @dataclass(frozen=True)

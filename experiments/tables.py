@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from experiments.experiment import Experiment, Table
+from experiments.experiment import Experiment, Row, Table
 from experiments.facts import flat, write_fact
 from experiments.results import Result
 from trellis.options import to_tables
@@ -19,6 +19,7 @@ LEGEND = f"{MISSING} no result yet; {STALE} of another configuration than the TO
 class Cell(NamedTuple):
     text: str
     filled: bool = True
+    counted: bool = True  # among the cells that can be filled
 
 
 class Grid(NamedTuple):
@@ -34,9 +35,9 @@ def show(experiment: Experiment, style: str = "text") -> str:
     """All tables, the hyperparameters, the origin of the figures, and the number of filled cells."""
     grids, filled, total = [], 0, 0
     for table in experiment.tables:
-        cells = [[figure_cell(experiment, row.run, name) for name in table.figures] for row in table.rows]
+        cells = [[cell_of(experiment, row, name) for name in table.figures] for row in table.rows]
         filled += sum(cell.filled for row in cells for cell in row)
-        total += sum(map(len, cells))
+        total += sum(cell.counted for row in cells for cell in row)
         grids.append(grid(experiment, table, cells))
     parts = [*map(FORMATS[style], [*grids, hyperparameters(experiment)]), LEGEND, *origins(experiment.results)]
     return "\n\n".join([experiment.title, *parts, f"filled {filled}/{total}"])
@@ -57,6 +58,13 @@ def grid(experiment: Experiment, table: Table, cells: list[list[Cell]]) -> Grid:
         headings += columns
         rows = [[*row, *more] for row, *more in zip(rows, *columns.values(), strict=True)]
     return Grid(table.title, headings, rows, table.note)
+
+
+def cell_of(experiment: Experiment, row: Row, name: str) -> Cell:
+    """A cell; it is empty, and not counted, if only a printed figure is shown or the figure does not apply."""
+    config, figure = experiment.configs.get(row.run), experiment.paper.figure(name)
+    there = not row.published if config is None else figure.applies(config)
+    return figure_cell(experiment, row.run, name) if there else Cell("", filled=False, counted=False)
 
 
 def figure_cell(experiment: Experiment, run: str, name: str) -> Cell:

@@ -1,6 +1,7 @@
 """`python -m mutants`: put small bugs into the package, one at a time, and print which of them the tests notice.
 
-The first run records which tests execute which lines (`--map`, made anew with `--remap`)."""
+The first run records which tests execute which lines (`--map`), and later runs add new tests to this map. When the
+lines of the package have moved, `--remap` records it again."""
 
 from __future__ import annotations
 
@@ -30,6 +31,15 @@ from mutants.swapping import load
 PACKAGE = Path("src/trellis").resolve()
 JUDGED = Path(__file__).parent / "judged.jsonl"  # mutants that no test can notice, or none should: file, diff, why
 LEFT_OUT = {"distributed", "experiments", "explore", "extending", "report"}  # tests in other processes, or slow ones
+ALSO = {  # tests that call mutated modules through others; all other tests import them
+    "test_conditioned",
+    "test_dropout",
+    "test_hooks",
+    "test_public_inputs",
+    "test_topology",
+    "test_variational_hmm",
+    "test_verbs",
+}
 IMPORTS = re.compile("trellis.(?:" + "|".join(place.removesuffix(".py").replace("/", ".") for place in PLACES) + ")")
 
 
@@ -44,7 +54,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--slow", type=float, default=5.0, help="leave out tests that take more seconds than this")
     parser.add_argument("--limit", type=float, default=float("inf"), help="begin no mutant after so many seconds")
     parser.add_argument("--map", type=Path, default=Path("runs/mutants.map.jsonl"), help="which tests run which lines")
-    parser.add_argument("--all", action="store_true", help="also run tests that do not import a mutated module")
     parser.add_argument("--remap", action="store_true", help="record the map again")
     return parser.parse_args()
 
@@ -52,8 +61,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     os.environ["OMP_NUM_THREADS"] = "1"
-    files = [file for file in sorted(Path("tests").rglob("test_*.py")) if not LEFT_OUT.intersection(file.parts)]
-    tests = [str(file) for file in files if options.all or IMPORTS.search(file.read_text())]
+    files = sorted(Path("tests").rglob("test_*.py"))
+    files = [file for file in files if not LEFT_OUT.intersection(file.parts)]
+    tests = [str(file) for file in files if file.stem in ALSO or IMPORTS.search(file.read_text())]
     sys.exit(pytest.main([*OPTIONS, *tests], plugins=[Session(lambda session: work(session, options))]))
 
 
@@ -63,8 +73,9 @@ def work(session: Session, options: argparse.Namespace) -> None:
     if not functions:
         sys.exit(f"The tests do not import the package in {PACKAGE}; set PYTHONPATH=src.")
     gc.freeze()
-    if options.remap or not options.map.exists():
-        record(session, options)
+    if options.remap:
+        options.map.unlink(missing_ok=True)
+    record(session, options)
     covering = Covering(options.map, session.items)
     trials = trial.Trials(PACKAGE, session, functions, covering.seconds)
     begun, results = time.monotonic(), Counter[str]()
@@ -82,12 +93,11 @@ def work(session: Session, options: argparse.Namespace) -> None:
 
 
 def record(session: Session, options: argparse.Namespace) -> None:
-    """Run every test file in a process of its own, and write down the lines that each test executes. What an
-    interrupted run has written is kept."""
-    unfinished = options.map.with_suffix(".partial")
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.touch()
-    known = {json.loads(line)["test"] for line in unfinished.read_text().splitlines()}
+    """Run the tests that the map does not have, every file in a process of its own, and add the lines that each test
+    executes."""
+    options.map.parent.mkdir(parents=True, exist_ok=True)
+    options.map.touch()
+    known = {json.loads(line)["test"] for line in options.map.read_text().splitlines()}
     by_file = defaultdict[str, list[str]](list)
     for test in session.items:
         if test not in known:
@@ -95,13 +105,12 @@ def record(session: Session, options: argparse.Namespace) -> None:
 
     def write(tests: list[str]) -> None:
         for found in session.record(tests, PACKAGE, files(PACKAGE), options.slow):
-            with unfinished.open("a") as file:
+            with options.map.open("a") as file:
                 file.write(json.dumps(found) + "\n")
 
     nearest = sorted(by_file, key=lambda file: -len(IMPORTS.findall(Path(file).read_text())))
     for _ in trial.results_of((partial(write, by_file[file]) for file in nearest), options.jobs):
         pass
-    unfinished.rename(options.map)
 
 
 def selected(options: argparse.Namespace) -> list[Mutant]:

@@ -22,7 +22,9 @@ from safetensors.torch import load_file, save_file
 from trellis.errors import TrellisError
 from trellis.storage import (
     DTYPES,
+    as_path,
     atomic_write,
+    claimed,
     clear_partial,
     load_tensors,
     read_metadata,
@@ -260,3 +262,21 @@ def test_metadata_that_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "t.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(TrellisError, match="metadata that is not text"):
         read_metadata(tmp_path / "t.safetensors")
+
+
+def test_devices_are_not_replaced() -> None:
+    with pytest.raises(TrellisError, match="/dev/null is a device"), atomic_write("/dev/null"):
+        pass
+
+
+def test_what_is_no_path() -> None:
+    with pytest.raises(TrellisError, match=r"must be a string or a pathlib\.Path, not int"):
+        as_path(1)
+
+
+def test_without_file_locks_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with claimed(tmp_path), pytest.raises(TrellisError, match="Another process is using"), claimed(tmp_path):
+        pass
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with claimed(tmp_path), claimed(tmp_path):
+        assert tmp_path.exists()

@@ -12,8 +12,10 @@ class VectorRun:
     """All options of a run."""
 
     vectors: str = "lds"  # lds | word2vec | lds-of-word2vec
-    text: str = "wikitext-2"  # the text they are learned from, together with the words of the tagged training set
+    text: str = "wikitext-2"  # the texts they are learned from, together with the words of the tagged training set
     tags: str = "ud_ewt"
+    universal: bool = False  # whether Penn tags are mapped to the 12 universal ones
+    window: int = 0  # a second classifier also sees the vectors of this many tokens on either side
     beside: str = ""  # runs whose tags are compared with these
     min_count: int = 2  # rarer words are <unk>
     model: LDSConfig = field(default_factory=LDSConfig)

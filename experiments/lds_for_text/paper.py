@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from experiments.lds_for_text.config import VectorRun
 from experiments.lds_for_text.vectors import SPLITS, run_vectors
 from experiments.paper import Figure, Kind, Paper, three_digits
 from experiments.results import Result
 from trellis.report.format import finite, percent, perplexity, whole
 
-BASELINES = {"pos-ssid": "subspace alone", "pos-word2vec": "word2vec"}  # runs that others are compared with
+BASELINES = {  # runs that others are compared with
+    "pos-ssid": "subspace alone",
+    "pos-word2vec": "word2vec",
+    "pos-penn-ssid": "subspace alone",
+}
+
+
+def beside(run: str) -> Callable[[Any], bool]:
+    """Whether a configuration asks for a comparison with this run."""
+    return lambda config: run in config.beside.split()
+
+
+def has_window(config: Any) -> bool:
+    """Whether there is a second classifier, which sees neighbouring tokens."""
+    return config.window > 0
 
 
 def best_epoch(result: Result) -> float:
@@ -27,8 +44,9 @@ PAPER = Paper(
         "best_epoch": Figure("epochs", whole, best_epoch),
         **{f"gain_{split}": Figure(f"gain, {split}", finite("{:.2f}")) for split in SPLITS},
         **{f"pos_{split}": Figure(f"POS, {split}", percent) for split in SPLITS[1:]},
-        **{f"margin_{run}": Figure(f"over {name}", percent) for run, name in BASELINES.items()},
-        **{f"p_{run}": Figure(f"p, {name}", three_digits) for run, name in BASELINES.items()},
+        **{f"window_{split}": Figure(f"{split}, window", percent, None, has_window) for split in SPLITS[1:]},
+        **{f"margin_{run}": Figure(f"over {name}", percent, None, beside(run)) for run, name in BASELINES.items()},
+        **{f"p_{run}": Figure(f"p, {name}", three_digits, None, beside(run)) for run, name in BASELINES.items()},
     },
     plots={"epoch": learning_curve},
 )

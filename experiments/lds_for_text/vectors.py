@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import torch
@@ -18,10 +18,11 @@ from experiments.lds_for_text.dense_system import DenseSystem
 from experiments.lds_for_text.probe import fit_probe, normal_form
 from experiments.paper import Job, Outcome
 from experiments.results import Figures
+from experiments.universal import universal
 from experiments.word2vec import cbow
 from trellis.config import DataConfig
 from trellis.corpus import Split, Vocabulary, load_corpus
-from trellis.corpus.tagged import Tagged, load_tagged
+from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
@@ -59,12 +60,21 @@ class Text:
 
 def read_text(config: VectorRun) -> Text:
     tagged = {split: load_tagged(config.tags, split) for split in SPLITS}
-    corpus = load_corpus(DataConfig(config.text))
+    if config.universal:
+        tagged = {split: data.map_tags(universal) for split, data in tagged.items()}
+    untagged = chain.from_iterable(map(untagged_sentences, config.text.split()))
+    sentences = [[normal_form(word) for word in piece] for piece in [*untagged, *tagged["train"].words] if piece]
+    return Text(sentences, tagged, config.min_count)
+
+
+def untagged_sentences(name: str) -> Sentences:
+    """The training sentences of a text, or of a tagged text without its tags."""
+    if name in TAGGED:
+        return load_tagged(name, "train").words
+    corpus = load_corpus(DataConfig(name))
     train = corpus["train"]
     words = np.array(corpus.vocab.words, dtype=object)[train.tokens]
-    pieces = [words[begin : end - 1].tolist() for begin, end in zip(train.sentences, train.sentences[1:], strict=False)]
-    sentences = [[normal_form(word) for word in piece] for piece in [*pieces, *tagged["train"].words] if piece]
-    return Text(sentences, tagged, config.min_count)
+    return [words[begin : end - 1].tolist() for begin, end in pairwise(train.sentences)]
 
 
 def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
@@ -132,16 +142,30 @@ VECTORS: dict[str, Callable[[VectorRun, Text], tuple[Embed, Figures]]] = {
 }
 
 
-def right_tags(embed: Embed, text: Text, seed: int) -> dict[str, np.ndarray]:
+def right_tags(embed: Embed, text: Text, seed: int, window: int = 0) -> dict[str, np.ndarray]:
     """Which tokens of the validation and test sets the probe tags correctly."""
-    given = {name: (embed(part.words), flat(part.words), flat(part.tags)) for name, part in text.tagged.items()}
+    given = {
+        name: (beside(embed(part.words), part.words, window), flat(part.words), flat(part.tags))
+        for name, part in text.tagged.items()
+    }
     probe = fit_probe(*given["train"], seed=seed)
     return {name: probe.right(*given[name]) for name in ("valid", "test")}
+
+
+def beside(vectors: Tensor, sentences: Sentences, window: int) -> Tensor:
+    """The vectors [N, h] of tokens next to those of `window` tokens on either side, zero outside the sentence:
+    [N, (2 window + 1) h]."""
+    edge = vectors.new_zeros(window, vectors.shape[1])
+    parts = [torch.cat([edge, part, edge]) for part in vectors.split([len(words) for words in sentences])]
+    return torch.cat([part.unfold(0, 2 * window + 1, 1).transpose(1, 2).flatten(1) for part in parts])
 
 
 def measure(config: VectorRun, text: Text) -> tuple[dict[str, np.ndarray], Figures]:
     embed, figures = choose(VECTORS, config.vectors, "vectors")(config, text)
     right = right_tags(embed, text, config.seed)
+    if config.window:
+        wider = right_tags(embed, text, config.seed, config.window)
+        figures |= {f"window_{name}": float(tokens.mean()) for name, tokens in wider.items()}
     return right, figures | {f"pos_{name}": float(tokens.mean()) for name, tokens in right.items()}
 
 

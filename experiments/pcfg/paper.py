@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from experiments.training import refuse_another
 from trellis.config import RunConfig
 from trellis.corpus import load_corpus
 from trellis.families.pcfg.model import PCFG
+from trellis.families.pcfg.parse import splits_of
+from trellis.families.pcfg.trees import spans_of
+from trellis.models.text import in_batches, sentences_of
 from trellis.options import choose
 from trellis.report.format import finite
 from trellis.training.run import train
@@ -59,9 +63,9 @@ def run_grammar(job: Job) -> Outcome:
 
 def mean_f1(model: PCFG, trees: list[Gold]) -> float:
     """The mean unlabelled F1 of sentences, in percent."""
-    found = model.parse([model.vocab.encode(gold.words) for gold in trees])
-    pairs = zip(found if isinstance(found, list) else [found], trees, strict=True)
-    return 100 * float(np.mean([f1(tree.brackets(), gold) for tree, gold in pairs]))
+    given = sentences_of(model, [model.vocab.encode(gold.words) for gold in trees])
+    found = zip(in_batches(model, given, partial(splits_of, model)), trees, strict=True)
+    return 100 * float(np.mean([f1(spans_of(splits, len(gold.words)), gold) for splits, gold in found]))
 
 
 def run_baseline(job: Job) -> Outcome:

@@ -25,5 +25,6 @@ class TaggingRun:
     iterations: int = 60
     learner: str = "lbfgs"
     base: str = ""  # the run to compare with
+    rivals: str = ""  # more runs to compare with, separated by blanks
     seed: int = 0
     device: str = "cpu"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from experiments.paper import Figure, Kind, Paper, three_digits
 from experiments.tagging.config import TaggingRun
 from experiments.tagging.taggers import AMBIGUOUS, run_tagging
 from trellis.report.format import compact, finite, whole
 
 BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # count in training: any, 0, 1-2, 0-2
+RIVALS = {"genia-hmm-80-posterior": "HMM-POST-80", "genia-brown-1000": "Brown-1000"}
 SCORES = {
     "accuracy": "accuracy",
     "viterbi": "joint Viterbi",  # only for taggers with hidden states, like the next two
@@ -20,6 +24,17 @@ SCORES = {
     },
 }
 
+
+def has_base(config: Any) -> bool:
+    """Whether the tagger is compared with another."""
+    return bool(config.base)
+
+
+def against(run: str) -> Callable[[Any], bool]:
+    """Whether a configuration asks for a comparison with this run."""
+    return lambda config: run in config.rivals.split()
+
+
 PAPER = Paper(
     kinds={"tagging": Kind(TaggingRun, run_tagging)},
     figures={
@@ -29,7 +44,10 @@ PAPER = Paper(
             for split in ("valid", "test")
             for score, heading in SCORES.items()
         },
-        **{f"{test}_p": Figure(f"p ({test})", three_digits) for test in ("binomial", "bootstrap")},
+        **{f"p_{run}": Figure(f"p, {name}", three_digits, None, against(run)) for run, name in RIVALS.items()},
+        "least_used": Figure("effective states, least used layer", finite("{:.1f}")),
+        "most_used": Figure("most used layer", finite("{:.1f}")),
+        **{f"{test}_p": Figure(f"p ({test})", three_digits, None, has_base) for test in ("binomial", "bootstrap")},
         **{f"{what}_{word}": Figure(f"{what} of {word}", whole) for what in ("states", "tokens") for word in AMBIGUOUS},
     },
 )

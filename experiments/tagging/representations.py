@@ -116,11 +116,14 @@ def fhmm(layers: int) -> RunConfig:
     return RunConfig(model=FHMMConfig(layers=layers, states=10), train=FHMMTrainConfig(epochs=5))
 
 
-# factorial-hmm/ptb-5-10: smaller batches and a faster decay of old counts than by default
-FHMM_PTB = RunConfig(
-    model=FHMMConfig(layers=5, states=10), batches=BatchConfig(order="sentences", tokens=2048),
-    train=FHMMTrainConfig(epochs=5, em_power=0.6, pseudocount=0.01, sweeps=2),
-)  # fmt: skip
+def fhmm_ptb(layers: int, states: int) -> RunConfig:
+    """The settings of factorial-hmm/ptb-5-10: smaller batches and a faster decay of old counts than by default."""
+    return RunConfig(
+        model=FHMMConfig(layers=layers, states=states), batches=BatchConfig(order="sentences", tokens=2048),
+        train=FHMMTrainConfig(epochs=5, em_power=0.6, pseudocount=0.01, sweeps=2),
+    )  # fmt: skip
+
+
 Learn = Callable[[Path, Path, str], Path]
 LEARNED: dict[str, Learn] = {
     "brown-1000": partial(learn_brown, 1000),
@@ -129,7 +132,9 @@ LEARNED: dict[str, Learn] = {
     "lds-50": partial(learn_model, LDS),
     "feedforward-50": partial(learn_model, FEEDFORWARD),
     **{f"fhmm-{layers}-10": partial(learn_model, fhmm(layers)) for layers in (1, 3, 5)},
-    "fhmm-5-10-ptb": partial(learn_model, FHMM_PTB),
+    "fhmm-5-10-ptb": partial(learn_model, fhmm_ptb(5, 10)),
+    "fhmm-8-4-ptb": partial(learn_model, fhmm_ptb(8, 4)),
+    "fhmm-10-3-ptb": partial(learn_model, fhmm_ptb(10, 3)),
 }
 REPRESENTATIONS = {  # name -> encoder kind, and what is learned
     "brown-1000": ("brown", "brown-1000"),
@@ -141,7 +146,7 @@ REPRESENTATIONS = {  # name -> encoder kind, and what is learned
     "feedforward-50": ("feedforward", "feedforward-50"),
     **{f"fhmm-{layers}-10": ("fhmm", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
     **{f"fhmm-{layers}-10-posterior": ("fhmm-posterior", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
-    "fhmm-5-10-ptb-posterior": ("fhmm-posterior", "fhmm-5-10-ptb"),
+    **{f"fhmm-{name}-posterior": ("fhmm-posterior", f"fhmm-{name}") for name in ("5-10-ptb", "8-4-ptb", "10-3-ptb")},
 }
 
 

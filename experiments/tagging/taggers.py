@@ -8,17 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from experiments.paper import Job, Outcome
 from experiments.results import Figures
 from experiments.tagging.config import TaggingRun
 from experiments.tagging.representations import encoder_spec
-from experiments.tagging.universal import only, universal
+from experiments.universal import only, universal
 from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.devices import choose_device
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
-from trellis.families.crf.encoders import ENCODERS, split_spec
-from trellis.families.crf.tagger import CRFTagger
+from trellis.families.crf.encoders import ENCODERS, SWEEPS, ModelEncoder, split_spec
+from trellis.families.crf.tagger import CRFTagger, Words
 from trellis.families.crf.templates import Attributes
+from trellis.families.factorial.model import FHMM
 from trellis.models.files import FILE, save_model
 from trellis.options import choose
 from trellis.storage import write_text
@@ -28,6 +31,7 @@ AMBIGUOUS = "and", "share", "signaling"  # the paper's
 COMMON = {"NNP": "NN", "NNPS": "NNS"}  # GENIA's names are common nouns
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 NEWSWIRE = "conll2000-pos", "treebank_sample"
+TINY = 1e-30
 
 
 def labelled(name: str, split: str, tags: str) -> Tagged:
@@ -78,11 +82,26 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
             predicted = tagger.tag(data.words, data.pos)
             figures |= named(split, score_tags(data, predicted, tagger.units, tagger.word_counts))
     write_text(folder / f"{run}.{config.seed}.json", json.dumps(predicted))
-    base = folder / f"{config.base}.{config.seed}.json"
-    if config.base and base.exists():
-        compared = compare_tags(data, json.loads(base.read_text()), predicted, tagger.units, resamples=1000)
-        figures |= {"binomial_p": compared.p_value, "bootstrap_p": compared.f1.p_value}
-    return figures
+    for other in (config.base, *config.rivals.split()):
+        path = folder / f"{other}.{config.seed}.json"
+        if other and path.exists():
+            compared = compare_tags(data, json.loads(path.read_text()), predicted, tagger.units, resamples=1000)
+            ours = {"binomial_p": compared.p_value, "bootstrap_p": compared.f1.p_value}
+            figures |= ours if other == config.base else {f"p_{other}": compared.p_value}
+    return figures | layer_use(tagger, data.words)
+
+
+def layer_use(tagger: CRFTagger, sentences: Words) -> Figures:
+    """The effective numbers of states, exp(entropy of the mean posterior), of the layers of a factorial HMM that are
+    used least and most."""
+    models = [encoder.model for encoder in tagger.encoders if isinstance(encoder, ModelEncoder)]
+    for model in models:
+        if isinstance(model, FHMM):
+            means = np.concatenate(model.posterior(sentences, sweeps=SWEEPS)).mean(0)
+            layers = np.split(means, np.cumsum(model.sizes)[:-1])
+            used = [float(np.exp(-(layer * np.log(layer + TINY)).sum())) for layer in layers]
+            return {"least_used": min(used), "most_used": max(used)}
+    return {}
 
 
 def named(split: str, scores: TagScores) -> Figures:

@@ -43,14 +43,13 @@ def train(
     Parameters
     ----------
     data : str, path, list, Corpus or RunConfig
-        The name of a corpus, a file or folder, a `Corpus`, or sentences: a list, an array, a pandas column or an
-        iterator of strings or lists of tokens. For taggers, the name of a tagged data set, a file, or sentences of
-        (word, tag) pairs. Or a `RunConfig` or TOML file, which determines all other arguments except `run`, `resume`
-        and `callbacks`.
+        The name of a corpus, a file or folder, a `Corpus`, or a list of sentences (strings or lists of tokens). For
+        taggers, the name of a tagged data set, a file, or sentences of (word, tag) pairs. A TOML file or a `RunConfig`
+        contains all settings; pass only `run`, `resume` and `callbacks` with it.
     family
         The model family; `trellis config FAMILY` prints its options.
     run
-        A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
+        A folder for the model, its checkpoints, metrics and results. Without it, nothing is written.
     resume
         Resume the run in that folder.
     seed
@@ -60,9 +59,7 @@ def train(
     callbacks
         Objects that are called during training; see `Callback`.
     settings : str, int, float, bool or dict
-        Options by name (`states=512, epochs=3`), or a dict of options for a section (`batches={"window": 32}`). An
-        option given by name belongs to the first of the sections `model`, `train`, `batches`, `data` and `eval` that
-        has it.
+        Options by name (`states=512, epochs=3`), or a dict of options for a section (`batches={"window": 32}`).
 
     Examples
     --------
@@ -138,21 +135,17 @@ def evaluate(
         A model, a model file or a run folder.
     data : str, path, list or Corpus
         The name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, the name of a tagged
-        data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test split of
-        its training corpus. If that corpus is a file, it is opened only if it was used on this machine before, for
-        training or as `data`. (Its path is stored in the model file, and a downloaded model must not be able to open
-        arbitrary files.)
+        data set, a file, or sentences of (word, tag) pairs. The default is the test split of the training corpus. For
+        safety, a file named in a model is opened only if it was used on this machine before.
     split
         The split of the corpus; by default the test split, or all of a text that has no splits.
     device
         "cpu", "cuda", or "auto": the GPU if there is one.
     reader
         "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or "word_tag"). By default, the
-        reader is chosen by the suffix of the file. If no reader has this suffix, the file is read in the same way as
-        the training text.
+        suffix of the file decides. Files with other suffixes are read like the training text.
     open_vocabulary
-        Add `open_bits_per_character` to the result: an unknown word costs the bits of <unk> plus those of its spelling
-        under a character model.
+        Add `open_bits_per_character` to the result, in which unknown words are spelled out by a character model.
 
     Examples
     --------

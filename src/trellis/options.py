@@ -209,8 +209,9 @@ def put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
 
 
 def parse_value(text: str, kind: Any, path: list[str]) -> Any:
-    """Parse a command-line value as TOML. Text that is not valid TOML stays a string, and so does the value of a string
-    field, which is found by following the path of keys in the dataclass `kind`."""
+    """Parse a command-line value as TOML. Text that is not valid TOML stays a string, and so do string fields.
+
+    The field is found by following the path of keys in the dataclass `kind`."""
     for key in path:
         kind = get_type_hints(kind).get(key) if is_dataclass(kind) else None
     if str in (kind, *get_args(kind)):

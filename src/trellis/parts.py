@@ -32,10 +32,11 @@ class Prior(NamedTuple):
 
 
 class Parts:
-    """p(z_0) [K], p(z' | z) and p(x | z), normalised; the start may be a function that is called on first use.
+    """The parts of an HMM: start p(z_0) [K], transition p(z' | z) and emission p(x | z), normalised.
 
-    Under state dropout, the parts describe the submodel over the states `kept` [K']. `entry(ids)` returns the
-    transitions from any states [R] of the full model into the kept states."""
+    The start may be a function that is called on first use. Under state dropout, the parts describe the model over the
+    states `kept` [K'], and `entry(ids)` returns the transitions from states [R] of the full model into the kept
+    states."""
 
     def __init__(
         self,

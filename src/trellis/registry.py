@@ -1,5 +1,6 @@
-"""Model families by name. A family names its components by import strings, so that its options can be listed and
-checked without importing them; other packages register families through the entry point group `trellis.families`."""
+"""Model families by name. Other packages register families through the entry point group `trellis.families`.
+
+A family names its parts by import strings, so that its options can be listed and checked without importing them."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Family:
-    """A model family, such as `hmm`. Its components are import strings "package.module:name".
+    """A model family, such as `hmm`. Its parts are named by import strings, "package.module:name".
 
     Parameters
     ----------

@@ -52,10 +52,10 @@ class Groups(NamedTuple):
 
 
 class Potentials(NamedTuple):
-    """log o_t(z) = table[rows[b, t], z]: steps refer to rows of a table, such as one row per word.
+    """Potentials as rows of a table, such as one row per word: log o_t(z) = table[rows[b, t], z].
 
-    A row of -1 is a missing observation: o_t = 1 for every state, or exp(missing). If `ids` is given, column i of step
-    t refers to the live state ids[b, t, i], and every other state has o_t = 0; if None, all states are live.
+    Row -1 is a missing observation: o_t = 1 for every state, or exp(missing). If `ids` is given, column i of step t
+    refers to the live state ids[b, t, i], and o_t = 0 for all other states. If `ids` is None, all states are live.
     """
 
     table: Tensor  # [N, k]
@@ -82,6 +82,10 @@ class Potentials(NamedTuple):
 
     def has_gaps(self, lengths: Tensor) -> bool:
         return not self.all_observed and bool(self.gaps(lengths).any())
+
+    def checked(self, lengths: Tensor) -> Potentials:
+        """The same potentials, marked as complete if they are over live states and no observation is missing."""
+        return self if self.ids is None else self._replace(all_observed=not self.has_gaps(lengths))
 
     def gather(self) -> Tensor:
         """log o_t(z) of every step: [B, T, k], zero where the observation is missing."""

@@ -1,5 +1,5 @@
 """Trainings that are killed or interrupted, and resumed. They run in processes forked from this one, which start
-sooner than new ones."""
+sooner than new ones; where there is a GPU, in new ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def arguments(text: Path, folder: Path, *words: str) -> list[str]:
 
 def start(text: Path, folder: Path, *words: str) -> BaseProcess:
     """Begin a training, or resume it."""
-    context = get_context("spawn" if "cuda" in words else "fork")
+    context = get_context("spawn" if torch.cuda.is_available() else "fork")
     process = context.Process(target=main, args=(arguments(text, folder, *words),))
     process.start()
     return process

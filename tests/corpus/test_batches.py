@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from trellis.corpus import Batches, Documents, Sentences, Split, Streams
+from trellis.distributed.job import Job
 from trellis.errors import TrellisError
 from trellis.types import Batch
 
@@ -55,6 +57,21 @@ def test_an_epoch_shows_every_token_once_and_pads_with_zero(
         assert batch.lengths.max() == batch.tokens.shape[1]
         padding = torch.arange(batch.tokens.shape[1]) >= batch.lengths[:, None]
         assert (batch.tokens[padding] == 0).all()
+
+
+@given(splits(), st.integers(1, 5), st.sampled_from(makers), st.integers(2, 3))
+def test_processes_divide_the_rows_of_every_batch(
+    split: Split, size: int, make: Callable[[Split, int], Batches], processes: int
+) -> None:
+    parts = []
+    for number in range(processes):
+        with patch.object(Job, "size", processes), patch.object(Job, "rank", number):
+            parts.append(list(make(split, size).share()))
+    for whole, *some in zip(make(split, size), *parts, strict=True):
+        assert [row for part in some if not part.idle for row in rows(part)] == rows(whole)
+        assert {part.num_tokens for part in some} == {whole.num_tokens}
+        assert {part[3:5] for part in some} == {whole[3:5]}
+        assert all(len(part.tokens) == 1 for part in some if part.idle)
 
 
 @given(splits(), st.integers(1, 5), st.sampled_from(makers), st.data())
@@ -135,3 +152,14 @@ def test_impossible_requests_are_refused() -> None:
         Streams(split, 1, 0)
     with pytest.raises(TrellisError, match="tokens_per_batch is -1"):
         Sentences(split, -1)
+
+
+@pytest.mark.parametrize(
+    "state", [{"epoch": -1, "position": 0}, {"epoch": 0, "position": -1}, {"epoch": 0, "position": 3}]
+)
+def test_positions_outside_an_epoch_are_refused(state: dict[str, int]) -> None:
+    batches = Streams(Split(np.arange(8, dtype=np.int32), np.array([0, 8]), np.array([0, 8])), lanes=2, window=2)
+    with pytest.raises(ValueError, match=f"it is at batch {state['position']} of 2 in epoch {state['epoch']}"):
+        batches.restore(state)
+    batches.restore({"epoch": 1, "position": 2})
+    assert batches.state() == {"epoch": 1, "position": 2}

@@ -22,7 +22,7 @@ from trellis.corpus.moments import choose_rows, count_moments, count_with_dask
 from trellis.errors import TrellisError
 from trellis.families.ngram.kneser_ney import count_ngrams, ngrams_of_files
 
-pytest.importorskip("distributed")
+pytest.importorskip("dask.distributed", reason="dask is not installed")
 WORDS = np.array(["the", "a", "dog", "cat", "man", "sees", "runs", "sleeps", "red", "big", "Once"])
 
 

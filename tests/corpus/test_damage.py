@@ -137,3 +137,15 @@ def test_folders_in_use_are_not_removed(tmp_path: Path) -> None:
         assert one.exists()
         assert not other.exists()
     assert not one.exists()
+
+
+def test_two_processes_may_make_the_same_entry(tmp_path: Path) -> None:
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    cache._rename_unless_there(tmp_path / "mine", tmp_path / "theirs")
+    assert (tmp_path / "theirs" / "file").read_text() == "theirs"
+    with pytest.raises(FileNotFoundError):
+        cache._rename_unless_there(tmp_path / "none", tmp_path / "other")
+    cache._rename_unless_there(tmp_path / "mine", tmp_path / "other")
+    assert (tmp_path / "other" / "file").read_text() == "mine"

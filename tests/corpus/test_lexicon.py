@@ -33,12 +33,33 @@ def test_the_end_of_a_kind_is_that_of_the_word() -> None:
     assert kinds_of("Bob", first=True)[-1] == "<kind A^:>"
 
 
+@pytest.mark.parametrize(
+    ("word", "marks"),
+    [("B2", "9AC"), ("b-", "-a"), ("a@b", "@a"), ("www", "@a"), ("http:", "@a"), ("?", "."), ("A", "A"), ("AB", "AC"),
+     ("aB", ""), ("..", "."), ("a.", "a")],
+)  # fmt: skip
+def test_the_marks_of_a_kind(word: str, marks: str) -> None:
+    assert kinds_of(word)[-1] == f"<kind {marks}:>"
+
+
 def test_every_word_is_known_and_kinds_that_rare_words_share() -> None:
     chosen = lexicon()
     assert chosen.tags == ["<eos>", "D", "N", "P", "V"]
     kinds = {word for word in chosen.vocab.words if word.startswith("<kind")}
     assert {word for sentence in SENTENCES for word in sentence} | {"<eos>", "<unk>"} | kinds == set(chosen.vocab.words)
     assert kinds == {"<kind a:ing>", "<kind a:ng>", "<kind a:g>", "<kind a:>"}
+
+
+def test_kinds_are_counted_over_rare_words_and_places() -> None:
+    text = [["Ab", "often"], ["Bb", "Cb"], ["Db", "often", "Eb"], ["Fb", "often"], ["Gb", "Gb"]]
+    kinds = {word for word in Lexicon.choose(text, text, rare=2, common=3).vocab.words if word.startswith("<kind")}
+    assert kinds == {"<kind A^:b>", "<kind A^:>", "<kind A:b>", "<kind A:>"}
+    chosen = Lexicon.choose(text, text, rare=1, common=2).vocab
+    counts = dict(zip(chosen.words, chosen.counts, strict=True))
+    assert {word: count for word, count in counts.items() if word.startswith("<kind")} == {
+        "<kind A^:b>": 4, "<kind A^:>": 4, "<kind A:b>": 2, "<kind A:>": 2
+    }  # fmt: skip
+    assert counts["<eos>"] == 5
 
 
 def test_unknown_and_rare_words_are_their_kinds() -> None:

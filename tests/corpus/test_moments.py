@@ -61,6 +61,7 @@ def test_counts_of_two_texts_add() -> None:
 
 def test_the_commonest_words_have_rows_of_their_own() -> None:
     assert choose_rows(np.array([3, 9, 0, 5, 5]), 3).tolist() == [2, 0, -1, 1, 2]
+    assert choose_rows(np.array([1, 0, 2])).tolist() == [1, -1, 0]
 
 
 def test_what_cannot_be_counted_is_told() -> None:

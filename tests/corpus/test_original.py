@@ -189,6 +189,15 @@ def test_evaluation_warns_about_unknown_words_without_training(caplog: pytest.Lo
     assert "1 tokens (25.0% of the text) are unknown words" in caplog.text
 
 
+def test_a_run_warns_about_unknown_words_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "text").mkdir()
+    for name, text in {"train": "a b\n" * 20, "valid": "a b\n" * 5, "test": "a zebra\n" * 5}.items():
+        (tmp_path / "text" / f"{name}.txt").write_text(text)
+    with caplog.at_level(logging.WARNING):
+        trellis.train(tmp_path / "text", tmp_path / "run", family="bigram", min_count=1)
+    assert caplog.text.count("are unknown words") == 1
+
+
 def test_unknown_words_without_training_are_warned_about(load: Loader, caplog: pytest.LogCaptureFixture) -> None:
     text = "a b\n" * 100 + "a zebra\n" * 5
     with caplog.at_level(logging.WARNING):

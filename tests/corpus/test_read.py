@@ -90,6 +90,14 @@ def test_the_beginning_of_a_long_line_is_no_heading(write, heading: str) -> None
     assert [one[0] for one in found] == ["a", "=x=", "=x="]
 
 
+@pytest.mark.parametrize("block", range(5, 12))
+def test_headings_begin_at_the_beginning_of_a_line(write, block: int) -> None:
+    lines = ["xA", "xxA", "A", "xA", "xxxA"] * 4
+    with patch.object(read, "BLOCK", block):
+        found = read_documents(write("\n".join(lines)), documents="heading", heading="^A$")
+    assert [len(document) for document in found] == [2, 5, 5, 5, 3]
+
+
 def test_headings_are_searched_in_the_first_characters_of_a_line(write) -> None:
     words = "x " * (LONGEST // 2)
     path = write(f"{words}H1\nH2 {words}H3\na H4\n")

@@ -136,3 +136,27 @@ def test_sentences_of_one_line_each() -> None:
     assert list(given_records(["a b", ""])) == [Record("a b", 1), Record("", 2)]
     with pytest.raises(TrellisError, match="Sentence 2 has 3 lines"):
         given_records(["a", "b\nc\nd"])
+
+
+def test_a_pipe_is_asked_for_what_has_arrived() -> None:
+    receiving, sending = os.pipe()
+    with open(receiving, "rb") as stream, open(sending, "wb", buffering=0) as pipe:
+        assert not records._has_more(stream)
+        pipe.write(b"a")
+        assert records._has_more(stream)
+    assert records._has_more(io.BytesIO())
+
+
+def test_several_files_are_one_stream(tmp_path: Path) -> None:
+    for name, text in {"b.txt": "c\n", "a.txt": "a\nb\n", ".hidden": "x\n"}.items():
+        (tmp_path / name).write_text(text)
+    paths = records.files_of(tmp_path)
+    assert paths == [tmp_path / "a.txt", tmp_path / "b.txt"]
+    assert list(records.read_files(paths, Recipe())) == [Record("a", 1), Record("b", 2), Record("c", 1)]
+    assert records.files_of(Path(f"{tmp_path}/b*")) == [tmp_path / "b.txt"]
+    assert list(records.read_files(paths[1:], Recipe())) == [Record("c", 1)]
+    with pytest.raises(TrellisError, match=r"No file matches .*x\*"):
+        records.files_of(Path(f"{tmp_path}/x*"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TrellisError, match="There are no files in"):
+        records.files_of(tmp_path / "empty")

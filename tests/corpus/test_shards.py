@@ -147,3 +147,11 @@ def test_a_run_killed_within_a_shard_resumes_to_the_same_bits(folder: Path, tmp_
     found = train("killed")
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_a_shard_that_has_changed_since_it_was_counted_says_so(folder: Path, vocab) -> None:
+    batches = shards_of(folder, vocab)
+    with (folder / "part-2.txt").open("a") as file:
+        file.write(WORDS[0] + "\n")
+    with pytest.raises(TrellisError, match=r"part-2\.txt has changed: it had \d+ tokens and now has \d+"):
+        list(batches)

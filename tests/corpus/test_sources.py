@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from trellis.config import GIVEN, DataConfig
-from trellis.corpus import cache_entries, cache_folder, clear_cache, load_corpus
+from trellis.corpus import cache_entries, cache_folder, clear_cache, load, load_corpus
 from trellis.errors import TrellisError
 
 
@@ -102,3 +104,19 @@ def test_one_file_per_split(tmp_path: Path, cache: Path) -> None:
 def test_a_text_from_python_cannot_be_read_again(cache: Path) -> None:
     with pytest.raises(TrellisError, match="came from Python"):
         load_corpus(DataConfig(f"{GIVEN}1 sentences"), cache)
+
+
+def test_a_folder_with_two_formats(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a b\n" * 20)
+    (tmp_path / "valid.fasta").write_text(">a\nMK\n")
+    with pytest.raises(
+        TrellisError, match=r"valid\.fasta has the suffix of the reader fasta, other files that of text"
+    ):
+        load_corpus(DataConfig(str(tmp_path)))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("a b\n" * 20)
+    monkeypatch.setattr(load.Path, "open", Mock(side_effect=OSError(5, "Input/output error")))
+    with pytest.raises(TrellisError, match=r"Cannot read .*a\.txt: Input/output error"):
+        load._add_file(hashlib.sha256(), tmp_path / "a.txt")

@@ -54,6 +54,7 @@ def test_formats(tmp_path: Path, text: str, format: str, column: int | str | Non
         ("a X\n", "conll", "upos", "'upos' is not an integer"),
         ("# x\n1\ta\n", "conllu", None, "line 2: 2 columns, expected 10"),
         (CONLLU.replace("3\tgo", "x\tgo"), "conllu", None, "line 6: 'x' is not a word index"),
+        (CONLLU.replace("3\tgo", "3\t "), "conllu", None, "line 6: empty word or"),
         (CONLLU, "conllu", "pos", "The column of the conllu format is 'pos', which is not recognised"),
         ("a_NN\nP01\n", "medpost", None, "line 1: expected a sentence id"),
         ("P01\na_NN\nP02\n", "medpost", None, "line 3: sentence id without a sentence"),

@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import given, strategies as st
 
-from experiments.tagging.universal import UNIVERSAL, only, universal
+from experiments.universal import UNIVERSAL, only, universal
 from trellis.corpus.tagsets import SCHEMES, Span, convert, spans, write_spans
 from trellis.errors import TrellisError
 

@@ -81,6 +81,12 @@ def test_joining_words_reads_naturally() -> None:
     assert vocab.join(tokens) == "see (or call) it, now.\nyes!"
 
 
+def test_words_are_kept_as_they_are_by_default() -> None:
+    for vocab in (Vocabulary(["A1", "<eos>"], [1, 1]), Vocabulary.choose({"A1": 1})):
+        assert vocab.split("A1 b") == ["A1", "b"]
+        assert (vocab.tokenizer, vocab.lower, vocab.digits) == ("whitespace", False, False)
+
+
 def test_treatment_lowers_then_masks_digits() -> None:
     assert treat("In 1999 A1b22", lower=True, digits=True) == "in N aNbN"
 

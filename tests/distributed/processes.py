@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from trellis import distributed
 from trellis.progress import set_quiet
 
@@ -47,6 +49,7 @@ def start(folder: Path, numbers: dict[str, str], work: Callable[[], Any], joined
     if child:
         return child
     os.environ.update(numbers)
+    torch.cuda.is_available = lambda: False  # a GPU cannot be used after a fork
     set_quiet()
     try:
         if joined:

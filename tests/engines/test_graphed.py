@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from typing import Any
 from unittest import mock
 
@@ -31,7 +33,7 @@ if not CUDA and os.environ.get("TRITON_INTERPRET") != "1":
 from trellis.engines import graphed  # noqa: E402
 from trellis.kernels.scan import passes  # noqa: E402
 
-DEVICE = torch.device("cuda" if CUDA else "cpu")
+DEVICE = torch.device("cuda:0" if CUDA else "cpu")
 NEEDS_GPU = pytest.mark.skipif(not CUDA, reason="torch sees no GPU")
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 COUNTED = 1e-3  # expected counts from which the relative error is bounded
@@ -148,6 +150,21 @@ def test_the_memory_of_halves_is_smaller() -> None:
     found = graphed.compute(in_little_memory, single(problem))
     assert len(sizes) == 3
     assert_agree(found, reference.score(*problem))
+
+
+def test_released_memory_is_free_at_once() -> None:
+    """Without waiting for the garbage collector, which knows nothing of the memory of a GPU."""
+    memory = graphed.memory_of(DEVICE)
+    memory.release()
+    for _ in range(3):
+        graphed.expect(*single(random_problem(5, 3, 4, 10, symbols=5)))
+    found = [weakref.ref(one) for one in memory.passes.values()]
+    gc.disable()
+    try:
+        memory.release()
+        assert [one() for one in found] == [None]
+    finally:
+        gc.enable()
 
 
 def test_one_sequence_that_does_not_fit_is_refused() -> None:

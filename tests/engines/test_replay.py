@@ -24,11 +24,11 @@ FUNCTIONS = ["score", "filter", "smooth", "expect", "viterbi"]
 def graphs(monkeypatch: pytest.MonkeyPatch) -> replay.Graphs:
     """New graphs; the engines of a GPU that has none of its own for this problem."""
     replay_anywhere(monkeypatch)
-    monkeypatch.setattr(replay, "GRAPHS", {})
-    monkeypatch.setattr(replay.replayed, "__defaults__", (replay.GRAPHS,))
+    room = replay.Room({})
+    monkeypatch.setattr(replay.replayed, "__defaults__", (room,))
     monkeypatch.setattr(engines, "choose", lambda *_: homogeneous)
     monkeypatch.setattr(engines, "engine", lambda *_: homogeneous)
-    return replay.GRAPHS
+    return room.graphs
 
 
 def problem(seed: int, chains: int) -> tuple[Belief, Any, Potentials, Tensor]:

@@ -52,6 +52,14 @@ def test_a_band_raises_the_rank() -> None:
     assert found["with band"]["rank"] > 4
 
 
+def test_ranks_are_numbers_of_singular_values() -> None:
+    torch.manual_seed(0)
+    turn, other = (torch.linalg.qr(torch.randn(40, 40, dtype=torch.float64))[0] for _ in range(2))
+    values = torch.logspace(0, -12, 40, dtype=torch.float64)
+    matrix = turn * values @ other
+    assert paper.rank_of(matrix) == feature_study.numerical_rank(matrix, paper.TOLERANCE) == 17
+
+
 @pytest.mark.parametrize(("band", "least", "most"), [(0, 2, 2), (3, 3, 9)])
 def test_the_rank_of_a_model(band: int, least: int, most: int) -> None:
     choices = HMMConfig(states=9, params="lowrank", features=2, band=band, dim=4, tying="none", init_std=1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from experiments.lds_for_text.dense_system import DenseSystem
 from lds_oracle import markov_text
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
+from trellis.families.lds.config import LDSConfig
 
 WORDS = [f"w{letter}" for letter in "abcdefghijkl"]
 RUN = '{top}\n[model]\nfamily = "lds"\ndim = 3\nblocks = 3\n{model}\n[train]\nepochs = 2\n'
@@ -61,6 +63,35 @@ def test_a_run_from_its_toml_to_its_table(text, tmp_path: Path, monkeypatch, cap
     assert {"margin_pos-ssid", "p_pos-ssid"} <= set(figures)
     assert main(["table", str(toys)]) == 0
     assert "over subspace alone" in capsys.readouterr().out
+
+
+def test_a_classifier_sees_neighbours_of_the_same_sentence() -> None:
+    rows, sentences = torch.arange(1.0, 11.0).view(5, 2), [["a", "b", "c"], ["d", "e"]]
+    found = vectors.beside(rows, sentences, 1)
+    zero = torch.zeros(2)
+    wanted = [(zero, rows[0], rows[1]), (rows[0], rows[1], rows[2]), (rows[1], rows[2], zero), (zero, rows[3], rows[4]),
+              (rows[3], rows[4], zero)]  # fmt: skip
+    assert torch.equal(found, torch.stack([torch.cat(three) for three in wanted]))
+    assert torch.equal(vectors.beside(rows, sentences, 0), rows)
+
+
+def test_a_text_has_the_words_of_several_corpora(tmp_path: Path, monkeypatch) -> None:
+    tagged = Tagged([["Cats", "1990"]], [["NNS", "CD"]])
+    monkeypatch.setattr(vectors, "load_tagged", lambda name, split: tagged)
+    (tmp_path / "train.txt").write_text("a dog\nbarks\n")
+    for split in ("valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a dog\n")
+    text = vectors.read_text(vectors.VectorRun(text=f"{tmp_path} genia", universal=True))
+    assert text.sentences == [["a", "dog"], ["barks"], ["Cats", "NUM"], ["Cats", "NUM"]]
+    assert text.tagged["test"].tags == [["NOUN", "NUM"]]
+
+
+def test_a_second_classifier_sees_the_neighbours(text, monkeypatch) -> None:
+    monkeypatch.setattr("experiments.lds_for_text.probe.COMMON", 0)
+    config = vectors.VectorRun(model=LDSConfig(dim=3, blocks=3), window=1)
+    _, figures = vectors.measure(config, text)
+    assert {"pos_test", "window_valid", "window_test"} <= set(figures)
+    assert "window_test" not in vectors.measure(replace(config, window=0), text)[1]
 
 
 def test_vectors_of_an_unknown_kind(text) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trellis
 from experiments.pcfg.__main__ import perplexity
 from experiments.pcfg.paper import halves, mean_f1
-from experiments.pcfg.treebank import BASELINES, Gold, f1, parse, without
+from experiments.pcfg.treebank import BASELINES, Gold, f1, parse, right_branching, without
 
 LINE = "( (S (NP-SBJ (DT The) (NN cat)) (, ,) (VP (VBD saw) (NP (CD 9.8) (NN %)) (-NONE- *T*-1)) (. .)))"
 
@@ -57,3 +57,13 @@ def test_figures_of_a_grammar() -> None:
     assert perplexity(model, corpus["train"]) == pytest.approx(np.exp(-total / corpus["train"].tokens.size), rel=1e-4)
     gold = [Gold(("the", "cat"), frozenset({(0, 2)})), Gold(("a", "dog", "runs"), frozenset({(0, 3)}))]
     assert mean_f1(model, gold) == 50
+
+
+def test_f1_of_a_grammar_is_that_of_its_trees() -> None:
+    text = ["the cat saw a dog", "a dog runs", "a cat saw the dog and a dog"] * 20
+    sizes = {"nonterminals": 3, "preterminals": 4, "dim": 8, "epochs": 1, "device": "cpu"}
+    model = trellis.train(text, family="pcfg", tokenizer="whitespace", **sizes).model
+    words = tuple(text[2].split())
+    gold = Gold(words, frozenset(right_branching(len(words), np.random.default_rng(0))))
+    expected = f1(model.parse(" ".join(words)).brackets(), gold)
+    assert mean_f1(model, [gold]) == pytest.approx(100 * expected)

@@ -176,3 +176,21 @@ def test_an_interrupted_run_leaves_no_result(
 
 def test_one_sentence_for_an_error() -> None:
     assert analyses.describe(TrellisError("A sentence.")) == "A sentence."
+
+
+def test_memory_is_measured_later_where_it_failed(toys: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(COMMON.analyses, "memory", lambda *given: 1 / 0)
+        assert run(toys, of="small") == 1
+    before = read(toys, "small.0")
+    assert main(["memory", str(toys)]) == 2
+    assert "on a GPU" in capsys.readouterr().err
+    monkeypatch.setattr(analyses, "memory", lambda model, config, corpus: {"memory": 5e8})
+    assert main(["memory", str(toys)]) == 0
+    assert capsys.readouterr().out == "small.0: 0.50 GB\n"
+    after = read(toys, "small.0")
+    assert (after["figures"].pop("memory"), after["errors"]) == (5e8, {})
+    assert after["training"].pop("memory_source") == after["source"]
+    assert after == before | {"errors": {}}
+    assert main(["memory", str(toys)]) == 0
+    assert capsys.readouterr().out == ""

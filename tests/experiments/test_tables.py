@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,19 @@ def test_our_experiments_are_sound(folder: Path) -> None:
         assert all(set(row.published) <= set(table.figures) for row in table.rows)
     assert len({table.name for table in experiment.tables}) == len(experiment.tables)
     assert show(experiment).splitlines()[-1].startswith("filled ")
+
+
+def test_what_a_run_cannot_have_is_not_counted(toys: Path) -> None:
+    path = toys / "tables.toml"
+    path.write_text(path.read_text().replace('label = "LSTM"', 'label = "LSTM", published = { valid = "5" }'))
+    assert table(toys)[-1] == "filled 0/10"  # a row of printed figures alone
+    experiment = find(str(toys))[0]
+    gap = experiment.paper.figure("gap")._replace(applies=lambda config: config.model.states == 8)
+    paper = replace(experiment.paper, figures={**experiment.paper.figures, "gap": gap})
+    shown = show(replace(experiment, paper=paper))
+    assert shown.endswith("filled 0/9")
+    small = next(line for line in shown.splitlines() if line.startswith("HMM    4"))
+    assert small.split().count("-") == 3  # parameters, valid and occupancy
 
 
 def test_ablations_have_one_budget() -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="starlette is not installed")
+
 import trellis
 from corpora import STATES, SUPPORTS, hmm, vocabulary
 from fuzz.asgi import ask

@@ -7,7 +7,10 @@ from functools import cache
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
+
+pytest.importorskip("starlette", reason="starlette is not installed")
 
 from corpora import fhmm, hmm
 from fuzz.asgi import ask

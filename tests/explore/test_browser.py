@@ -26,6 +26,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], str]] = {  # data, options, and w
     "pcfg": (SENTENCES, {"nonterminals": 3, "preterminals": 4, "epochs": 1}, "log p(tree, words)"),
     "lstm": (SENTENCES, {"dim": 8, "epochs": 1}, "bits per word"),
     "rnn": (SENTENCES, {"dim": 8, "epochs": 1}, "bits per word"),
+    "feedforward": (SENTENCES, {"dim": 8, "epochs": 1}, "bits per word"),
     "hmm-tagger": (TAGGED, {"states": 4, "epochs": 1}, "N"),
     "crf": (TAGGED, {"iterations": 3}, "N"),
 }

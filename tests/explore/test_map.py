@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from trellis.explore.layout import MOST_CENTRES, Layout, clusters, in_disc, plac
 from trellis.explore.offline import PACKED
 from trellis.explore.packed import LEVELS, NEVER, PER_NAT, Links, StateTables, fitting, packed
 from trellis.explore.views import encoded, views_of
-from trellis.families.hmm import normalisers, state_views
+from trellis.families.hmm import normalisers, state_tables, state_views
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.state_views import StateViews
 from trellis.storage import load_tensors, save_tensors
 
 EXACT = 1e-5
@@ -216,6 +218,19 @@ def test_packed_states_are_those_of_the_server() -> None:
             pairs = zip(states[name]["ids"][here], states[name]["values"][here], strict=True)
             found = {i: prob(q) for i, q in pairs if i >= 0}
             assert found == pytest.approx({one["id"]: one["prob"] for one in wanted[name]}, rel=STORED, abs=1e-9)
+
+
+def test_links_hold_one_matrix_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    views, states = StateViews(hmm(states=700)), 700
+    assert views.best_words.shape == views.occupancy.shape == (states,)  # computed once, and kept
+    monkeypatch.setattr(state_tables, "ROWS", 32)
+    tracemalloc.start()
+    try:
+        state_tables.links_of(views)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 1.0 < peak / (4 * states**2) < 1.5  # in float32
 
 
 @pytest.mark.parametrize("states", [10, 2_048, 8_192, 65_536])

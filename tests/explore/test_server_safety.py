@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="starlette is not installed")
+
 import trellis
 from corpora import hmm
 from fuzz.asgi import ask

@@ -10,6 +10,8 @@ import tempfile
 from multiprocessing import get_context
 from pathlib import Path
 
+import torch
+
 from trellis.cli.main import main
 
 HERE = Path(__file__).parent
@@ -38,10 +40,11 @@ def install(folder: Path, entry_points: str = ENTRY_POINTS) -> Path:
 
 
 def trellis(place: Path, *words: object, code: int = 0) -> str:
-    """What a command prints, in a process forked from this one that sees the distribution."""
+    """What a command prints, in a process that sees the distribution."""
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder) / "out", Path(folder) / "err"
-        process = get_context("fork").Process(target=_command, args=(place, [*map(str, words)], *files))
+        context = get_context("spawn" if torch.cuda.is_available() else "fork")  # a forked process cannot use a GPU
+        process = context.Process(target=_command, args=(place, [*map(str, words)], *files))
         process.start()
         process.join()
         out, err = (file.read_text() for file in files)

@@ -238,6 +238,8 @@ def test_training_ends_when_the_loss_hardly_decreases() -> None:
     assert not converged(losses, tolerance=0.4)
     assert converged(losses, tolerance=0.6)
     assert converged([*losses, after], tolerance=0.1)
+    assert not converged([before] * PERIOD + [1.0], tolerance=1.0)  # a fraction of the last loss
+    assert converged([before] * PERIOD + [1.0], tolerance=2.1)
 
 
 def test_real_valued_features_are_learned() -> None:

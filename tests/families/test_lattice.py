@@ -1,7 +1,8 @@
 """The trellis of a sentence: posteriors, steps and path agree with every path of the model; the picture shows them."""
 
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,11 +16,14 @@ from trellis.engines import with_gaps
 from trellis.errors import TrellisError
 from trellis.families.hmm import lattice
 from trellis.families.hmm.lattice import sentence_trellis
+from trellis.inference.lattice import solve
+from trellis.kernels.mask import draw_mask
 from trellis.models.files import save_model
 from trellis.report.markup import SVG
 from trellis.report.trellis import FAINTEST, draw_trellis
 from trellis.testing.oracle import Paths
 from trellis.testing.problems import random_problem
+from trellis.transitions import Softmax, pieces
 
 EXACT = 1e-9
 SENTENCE = "the cat sees"
@@ -78,14 +82,46 @@ def test_from_python(tmp_path: Path) -> None:
         trellis.train(["a b", "b a"] * 20, family="bigram").model.draw("a b")
 
 
+def softmax(states: int, rate: float) -> Softmax:
+    """A random softmax, of which some transitions may be impossible."""
+    queries, keys = torch.randn(2, states, 3, dtype=torch.float64)
+    everything = torch.arange(states)
+    return Softmax(queries, keys, draw_mask(0, torch.tensor(1), everything, everything, rate) if rate else None)
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_a_sentence_with_gaps_is_solved_over_live_states(seed: int) -> None:
+@pytest.mark.parametrize("rate", [None, 0.0, 0.3])
+def test_a_sentence_with_gaps_is_solved_over_live_states(
+    seed: int, rate: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "ROWS", 2)
+    monkeypatch.setattr(pieces, "COLUMNS", 4)
+    monkeypatch.setattr(with_gaps, "ENTRIES", 5)
     prior, transition, potentials, _ = random_problem(seed, 1, 5, 6, symbols=3, live=2, missing=0.4, shortest=5)
+    transition = transition if rate is None else softmax(6, rate)
     weights = potentials.widen(6).gather()[0].exp().numpy()
     paths = Paths(prior.probs[0].numpy(), transition.dense().expand(4, 6, 6).numpy(), weights)
-    found = with_gaps.solve(prior, transition, potentials)
+    told: list[float] = []
+    found = with_gaps.solve(prior, transition, potentials, told.append)
     np.testing.assert_allclose(found.posterior, paths.smoothed(), atol=EXACT)
     np.testing.assert_allclose(found.filtered[-1], paths.smoothed()[-1], atol=EXACT)
     assert float(found.log_norms.sum()) == pytest.approx(np.log(paths.likelihood), abs=EXACT)
     assert float(found.log_prob) == pytest.approx(np.log(paths.weights.max()), abs=EXACT)
     assert paths.weight(found.path.numpy()) == pytest.approx(paths.weights.max(), abs=EXACT)
+    gaps = (potentials.rows[0] < 0).tolist()
+    between_gaps = sum(here and there for here, there in pairwise(gaps))
+    assert len(told) == (0 if rate is None else 3 * between_gaps)
+    assert told == sorted(told)
+    assert not told or told[-1] == 1.0
+
+
+def test_a_sentence_with_gaps_that_underflows_is_solved_over_all_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    prior, transition, potentials, _ = random_problem(0, 1, 5, 6, symbols=3, live=2, missing=0.4, shortest=5)
+    expected = solve(prior, transition, potentials)
+    underflown = expected._replace(log_norms=torch.full((5,), -torch.inf))
+    over_live_states = Mock(return_value=underflown)
+    monkeypatch.setattr(with_gaps, "solve", over_live_states)
+    for found, wanted in zip(solve(prior, transition, potentials), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=EXACT, atol=EXACT)
+    solve(prior, transition, potentials.widen(6))  # all states are live
+    over_live_states.assert_called_once()

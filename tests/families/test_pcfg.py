@@ -20,6 +20,7 @@ from trellis.errors import TrellisError
 from trellis.families.pcfg.config import choose
 from trellis.families.pcfg.inside import log_likelihoods
 from trellis.families.pcfg.model import build
+from trellis.families.pcfg.parameters import Kept
 from trellis.families.pcfg.parse import Tree
 from trellis.families.pcfg.queries import expected_counts
 from trellis.families.pcfg.trees import Node
@@ -141,14 +142,32 @@ def test_every_preterminal_emits_words_other_than_the_end(model: Any) -> None:
         assert bool(((owners > 0).sum(1) == (torch.arange(len(table)) != model.vocab.eos)).all())
 
 
-def test_training_improves_and_dropout_keeps_some_nonterminals() -> None:
-    trained = trellis.train(SENTENCES, family="pcfg", **SMALL | {"epochs": 8}, dim=8, dropout_rate=0.5)
+def test_training_with_dropout_improves() -> None:
+    dropout = {"dropout_rate": 0.5, "preterminal_dropout": 0.25}
+    trained = trellis.train(SENTENCES, family="pcfg", **SMALL | {"epochs": 8}, dim=8, **dropout)
     values = [line["valid_ppl"] for line in trained.history if "valid_ppl" in line]
     assert values[-1] < values[0]
-    params = trained.model.params
-    grammar = params.grammar(torch.tensor([0, 2]))
-    assert (grammar.nonterminals, grammar.rank) == (2, 2)
-    torch.testing.assert_close(grammar.lefts.sum(0), torch.ones(2))
+
+
+@pytest.mark.parametrize("options", [{"dim": 8}, {"params": "table"}, {"dim": 8, "word_params": "table"}])
+@pytest.mark.parametrize("rank", [0, 2])
+@torch.no_grad()
+def test_dropout_normalises_over_the_symbols_kept(rank: int, options: dict[str, Any]) -> None:
+    corpus = trellis.read_corpus(SENTENCES, tokenizer="whitespace")
+    params = build(
+        with_settings("pcfg", {"nonterminals": 3, "preterminals": 4, "rank": rank, **options}), corpus
+    ).params
+    some, words = torch.tensor([0, 2]), torch.tensor([1, 2])
+    symbols = torch.cat([some, 3 + words, torch.tensor([7])])
+    whole, grammar = params.logits(), params.grammar(Kept(some, words))
+    columns = torch.arange(2) if rank else some
+    for found, logits in ((grammar.lefts, whole.lefts), (grammar.rights, whole.rights)):
+        torch.testing.assert_close(found, logits[symbols[:-1]][:, columns].softmax(0))
+    torch.testing.assert_close(grammar.root, whole.root[symbols].softmax(0))
+    torch.testing.assert_close(grammar.emission.table, params.grammar().emission.table[:, words])
+    if whole.ranks is not None:
+        torch.testing.assert_close(grammar.ranks, whole.ranks[some].softmax(-1))
+    assert grammar.nonterminals == 2
 
 
 def test_options_of_gradient_training_that_are_not_set() -> None:
@@ -186,6 +205,8 @@ def test_what_a_grammar_refuses(model: Any) -> None:
         trellis.train(SENTENCES, family="pcfg", emission="brown", **SMALL)
     with pytest.raises(TrellisError, match=r"classes is 90: there are only \d+ words"):
         trellis.train(SENTENCES, family="pcfg", emission="brown", classes=90, **SMALL | {"preterminals": 90})
+    with pytest.raises(TrellisError, match="without preterminals"):
+        trellis.train(SENTENCES, family="pcfg", emission="brown", classes=2, preterminal_dropout=0.5, **SMALL)
     with pytest.raises(TrellisError, match="The method"):
         model.parse("the cat", "best")
     with pytest.raises(TrellisError, match="may continue"):

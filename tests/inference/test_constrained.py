@@ -18,6 +18,7 @@ from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
 from trellis.inference.constrained import Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_sampling import sample
 from trellis.inference.constrained_search import most_probable_path, most_probable_tokens
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.inference.queries import Chain
@@ -160,7 +161,7 @@ def test_bounds_on_the_length_are_those_of_the_constraint() -> None:
     outside = Product(problem.chain, contains("a").compile(VOCAB), Span(2, 3, END))
     np.testing.assert_allclose(inside.log_prob(inside.begin()), outside.log_prob(outside.begin()), rtol=EXACT)
     for product in (inside, outside):
-        assert all(2 <= len(row) <= 3 and 0 in row for row in product.sample(product.begin(50), seeded(0)))
+        assert all(2 <= len(row) <= 3 and 0 in row for row in sample(product, product.begin(50), seeded(0)))
 
 
 @pytest.mark.parametrize(("moves", "emits"), KINDS)
@@ -172,7 +173,7 @@ def test_samples_have_the_conditional_distribution(name: str, moves: str, emits:
         if not sum(expected.values()):
             continue
         product, rows = Product(problem.chain, automaton, span), list(expected)
-        drawn = [rows.index(tuple(row)) for row in product.sample(product.begin(4000), seeded(7))]
+        drawn = [rows.index(tuple(row)) for row in sample(product, product.begin(4000), seeded(7))]
         weights = np.array(list(expected.values()))
         assert chi_square(np.array(drawn), weights / weights.sum()) > SMALLEST_P
 
@@ -182,7 +183,7 @@ def test_samples_after_a_prefix() -> None:
     product, expected = Product(problem.chain, automaton, SENTENCES), accepted(problem.sentences, automaton, (0,))
     position = Prefixes(product).positions([Prefix((0,))] * 4000)
     rows, weights = list(expected), np.array(list(expected.values()))
-    drawn = [rows.index((0, *row)) for row in product.sample(position, seeded(8))]
+    drawn = [rows.index((0, *row)) for row in sample(product, position, seeded(8))]
     assert chi_square(np.array(drawn), weights / weights.sum()) > SMALLEST_P
 
 
@@ -254,7 +255,7 @@ def test_improbable_constraints_do_not_underflow() -> None:
     product = Product(chain, contains("a", 20).compile(VOCAB), Span(0, 20, END))
     expected = 20 * np.log(1e-4) + np.log(0.2499)
     np.testing.assert_allclose(product.log_prob(product.begin()), expected, rtol=1e-6)
-    assert product.sample(product.begin(3), seeded(0)) == [[0] * 20] * 3
+    assert sample(product, product.begin(3), seeded(0)) == [[0] * 20] * 3
     np.testing.assert_allclose(product.length_probs(product.begin())[20], 1.0, rtol=1e-6)
 
 
@@ -335,3 +336,12 @@ def test_too_large_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("trellis.inference.constrained.LARGEST", 10)
     with pytest.raises(trellis.TrellisError, match="more than fit into memory"):
         Product(small(1).chain, Constraint.compile(contains("a"), VOCAB), SENTENCES)
+
+
+def test_the_mass_of_longer_texts() -> None:
+    """In a stream there are none; sentences that do not end within `most` tokens are enumerated."""
+    for moves, emits in KINDS:
+        case = small(2, moves, emits)
+        product = Product(case.chain, CASES["anything"].compile(VOCAB), SENTENCES)
+        assert product.beyond() == pytest.approx(1 - sum(case.sentences.values()), abs=EXACT)
+        assert Product(case.chain, CASES["anything"].compile(VOCAB), STREAM).beyond() == 0.0

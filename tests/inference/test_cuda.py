@@ -19,7 +19,9 @@ from trellis.families.hmm.parameters import NeuralParams
 from trellis.inference import discrete
 from trellis.inference.constrained import Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_sampling import sample
 from trellis.inference.constrained_search import most_probable_path, most_probable_tokens
+from trellis.inference.guided import sample_next
 from trellis.inference.queries import Chain
 from trellis.learning.gradient import GradientLearner
 from trellis.transitions import Dense, LowRank, Softmax, Transition
@@ -223,13 +225,16 @@ def test_constraints() -> None:
                 assert other.cpu().exp().allclose(one.exp(), **CLOSE)
 
 
-def constrained_values(kind: str, span: Span, device: str) -> tuple[Any, Any, list[list[int]], list[torch.Tensor]]:
+def constrained_values(kind: str, span: Span, device: str) -> tuple[Any, Any, list[Any], list[torch.Tensor]]:
     """The best tokens, the best path, samples, and tensors to compare."""
     automaton = (contains("1 2") & banned("3 3")).compile(Alphabet.of_ids(6, 0))
     product = Product(constrained_parts(kind, device), automaton, span)
     first = product.begin()
     position = product.read(product.begin(3), torch.tensor([1, 2, 3], device=device))[0]
-    samples = product.sample(position, torch.Generator().manual_seed(1))
+    draw, other = torch.Generator().manual_seed(1), torch.rand(3, 6, generator=torch.Generator().manual_seed(2)).log()
+    samples = [sample(product, position, draw) for _ in range(4)]  # often enough for CUDA graphs
+    samples += [sample_next(product, position, other.to(device), 1.0, draw).tolist() for _ in range(12)]
+    assert device == "cpu" or bool(product.graphs) == isinstance(product.moves, Dense)
     values = [product.log_prob(position), product.next_tokens(position), product.length_probs(first)]
     values.append(product.corrections(position))
     return most_probable_tokens(product, first), most_probable_path(product, first), samples, values

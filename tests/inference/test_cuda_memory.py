@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -43,6 +44,7 @@ def release() -> None:
     graphed = optional_engine("graphed")
     if graphed is not None:
         graphed.memory_of.cache_clear()
+    gc.collect()
     torch.cuda.empty_cache()
 
 

@@ -69,3 +69,15 @@ def test_a_state_from_which_everything_is_accepted() -> None:
     assert (product.messages.values[rows] == 1).all()
     assert (product.corrections(at(product, (0,))) == 0).all()
     assert not Product(small(5).chain, anything().compile(VOCAB), SENTENCES).lattice.certain.any()
+
+
+def test_no_possible_token_that_only_its_exact_weight_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound on the correction of the only token is above zero, the correction itself is zero."""
+    monkeypatch.setattr(guided, "ROUNDS", (2,))
+    product = Product(small(4).chain, CONSTRAINT.compile(VOCAB), SENTENCES)
+    monkeypatch.setattr(product, "largest_corrections", lambda position: torch.zeros(1, WORDS + 1))
+    monkeypatch.setattr(product, "corrections", lambda position: torch.full((1, WORDS + 1), -torch.inf))
+    monkeypatch.setattr(product, "corrections_of", lambda position, tokens: torch.full((1, 2), -torch.inf))
+    log_probs = torch.full((1, WORDS + 1), -torch.inf)
+    log_probs[:, 0] = 0.0
+    assert guided.sample_next(product, at(product, ()), log_probs, 1.0, seeded(0)).tolist() == [-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trellis.inference.stationary import stationary
+from trellis.inference.stationary import long_run, stationary
 from trellis.testing.close import assert_close
 from trellis.testing.problems import distributions, seeded
 
@@ -30,3 +30,12 @@ def test_gradients() -> None:
 def test_a_chain_that_falls_apart_has_no_single_answer() -> None:
     with pytest.raises(torch.linalg.LinAlgError):
         stationary(torch.eye(3))
+
+
+def test_the_long_run_depends_on_the_start_if_there_are_several_closed_classes() -> None:
+    matrix = torch.tensor([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    start = torch.tensor([0.4, 0.6, 0.0], dtype=torch.float64)
+    expected = torch.tensor([0.0, 0.8, 0.2], dtype=torch.float64)
+    torch.testing.assert_close(long_run(start, matrix), expected, rtol=0, atol=1e-6)
+    mixing = distributions(seeded(1), 3, 3)
+    assert_close(long_run(start, mixing), stationary(mixing))

@@ -43,9 +43,20 @@ def outcome(function, q: Tensor, k: Tensor, mask: object, *more: object) -> list
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tiles_agree_with_the_matrix(sizes, rate, dtype, monkeypatch) -> None:
     monkeypatch.setitem(tiled.ENTRIES, "cpu", 1 << 10)
+    monkeypatch.setattr(tiled, "ROWS", 32)
+    monkeypatch.setattr(tiled, "COLUMNS", 48)
     given = problem(*sizes, rate, dtype)
     for ours, expected in zip(outcome(lse.row_logsumexp, *given), outcome(naive.row_logsumexp, *given), strict=True):
         assert_close(ours, expected, 1e-4 if dtype is torch.float32 else 1e-10)
+
+
+def test_logits_may_differ_much_between_tiles_and_rows_may_be_masked(monkeypatch) -> None:
+    monkeypatch.setattr(tiled, "COLUMNS", 7)
+    q, k, drawn = problem(20, 30, 0.97, torch.float64)
+    steep = (k.detach() * torch.linspace(0.01, 100.0, 30)[:, None]).requires_grad_()
+    exact = naive.row_logsumexp(q, steep, drawn)
+    assert bool(exact.isinf().any())
+    torch.testing.assert_close(lse.row_logsumexp(q, steep, drawn), exact, rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_by_finite_differences(rate) -> None:

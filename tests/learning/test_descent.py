@@ -33,6 +33,20 @@ def test_bowls_are_descended(optimizer: str) -> None:
     assert_close(result.best, (weights - target).square().sum(-1))
 
 
+def test_gradient_steps_are_those_of_the_losses_themselves() -> None:
+    start = torch.tensor([[3.0], [-0.5]], dtype=torch.float64)
+    weights = start.clone().requires_grad_()
+    minimise([weights], lambda: weights.square().sum(-1), 3, "sgd", 0.1)
+    assert_close(weights.detach(), start * 0.8**3)
+
+
+def test_lbfgs_descends_bowls_of_any_depth() -> None:
+    depths = torch.tensor([1e-20, 1.0, 1e20], dtype=torch.float64)
+    weights = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)
+    minimise([weights], lambda: depths * (weights - 2.0).square().sum(-1), 20, "lbfgs", 1.0)
+    assert_close(weights.detach(), torch.full((3, 4), 2.0, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_best_is_kept_whatever_happens_after(optimizer: str) -> None:
     """Steps far too long end somewhere, or nowhere; the weights stay at the best place that was seen."""

@@ -67,6 +67,12 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
     learner = EMLearner(hmm(), CONFIG)
     with pytest.raises(TrellisError, match="does not match"):
         EMLearner(hmm(states=4), CONFIG).restore(learner.state_tensors(), learner.state_json())
+    stepwise = StepwiseEMLearner(hmm(), CONFIG)
+    for usual in ({}, {"usual": "many"}):
+        with pytest.raises(TrellisError, match="does not match"):
+            stepwise.restore(
+                stepwise.state_tensors(), {k: v for k, v in stepwise.state_json().items() if k != "usual"} | usual
+            )
 
 
 def test_stepwise_em_learns() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from corpora import WORDS, hmm
+from trellis import distributed
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
@@ -112,6 +114,61 @@ def test_the_belief_is_forgotten_between_epochs() -> None:
     assert learner.belief.keys() == {"belief"}
     learner.end_epoch()
     assert learner.belief == {}
+
+
+def test_a_batch_may_be_part_of_a_larger_one() -> None:
+    """The gradient is per token of the larger batch, and random numbers depend on the step alone."""
+    torch.manual_seed(5)
+    learners = [GradientLearner(Quadratic(), replace(CONFIG, clip=0.0), STEPS) for _ in range(2)]
+    batch = batches()[0]
+    learners[0].step(batch._replace(total=16))
+    drawn = torch.rand(1)
+    learners[1].step(batch)
+    whole, alone = (learner.model.weight.grad for learner in learners)
+    torch.testing.assert_close(whole, alone / 2, rtol=TOLERANCE, atol=TOLERANCE)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(1))
+    learners[0].step(batch._replace(total=16))
+    torch.manual_seed(6)
+    torch.rand(1)
+    assert not torch.equal(drawn, torch.rand(1))
+
+
+def test_a_rate_on_the_device_is_set_in_place() -> None:
+    learner = GradientLearner(Quadratic(), CONFIG, STEPS)
+    rate = learner.optimizer.param_groups[0]["lr"] = torch.zeros(())
+    learner.prepare()
+    assert float(rate) == pytest.approx(CONFIG.lr * cosine(0))
+    assert learner.optimizer.param_groups[0]["lr"] is rate
+
+
+class Staged(Quadratic):
+    """A model whose steps change their shapes after half of the training."""
+
+    def advance(self, done: float) -> object:
+        return done >= 0.5
+
+
+def test_graphs_are_forgotten_when_shapes_change() -> None:
+    learner = GradientLearner(Staged(), CONFIG, 4)
+    with patch.object(learner.run, "forget", wraps=learner.run.forget) as forget:
+        counts = [(learner.step(batch), forget.call_count)[1] for batch in batches()[:4]]
+    assert counts == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("equal", "synchronises", "sums", "steady"),
+    [(True, False, False, True), (False, False, False, False), (True, True, False, False), (True, False, True, False)],
+)
+def test_which_steps_a_graph_may_repeat(equal: bool, synchronises: bool, sums: bool, steady: bool) -> None:
+    learner = GradientLearner(Quadratic(), CONFIG, STEPS)
+    learner.model.synchronises = synchronises
+    with (
+        patch.object(distributed, "sums_within_steps", return_value=sums),
+        patch.object(learner, "run", wraps=learner.run) as run,
+    ):
+        learner.step(batches()[0]._replace(equal_lengths=equal))
+    assert run.call_args.args[-1] is steady
 
 
 def test_a_model_without_weights_is_an_error() -> None:

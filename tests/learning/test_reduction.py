@@ -88,3 +88,15 @@ def test_a_process_alone_sums_nothing() -> None:
         weight.sum().backward()
     gradients.finish()
     torch.testing.assert_close(weight.grad, torch.ones_like(weight))
+
+
+def test_a_bucket_without_gradients_is_not_sent(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduction, "BUCKET", 8)
+    used, unused = every = weights(1, 1)
+    gradients = Gradients(every)
+    used.grad = torch.ones(1, dtype=torch.float64)
+    gradients.finish()
+    assert sent == [1]
+    assert unused.grad is None
+    assert float(used.grad) == PROCESSES
+    assert not gradients.sums

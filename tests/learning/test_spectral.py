@@ -172,6 +172,17 @@ def test_negative_probabilities_are_told() -> None:
     assert (scores.log_probs >= np.log(SMALLEST)).all()
 
 
+def test_after_a_negative_probability_the_text_begins_again() -> None:
+    model = small()
+    operators = ObservableOperators(exact_moments(model), STATES)
+    operators.operators[5] = 0.0
+    scores = operators.score(np.array([5, 1, 2, 5, 3, 4]))
+    assert scores.negative == 2
+    for place, sentence in ((1, [1, 2]), (4, [3, 4])):
+        truth = sentences(model.start, model.transition[None], model.emission)[tuple(sentence)]
+        assert np.exp(scores.log_probs[place : place + 2].sum()) == pytest.approx(truth, rel=EXACT)
+
+
 def test_smoothing_leaves_nothing_impossible() -> None:
     model = Probabilities(np.array([1.0, 0.0]), np.eye(2), np.eye(2)).smoothed(0.1)
     for part in model.tensors():

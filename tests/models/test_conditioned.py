@@ -15,6 +15,7 @@ import trellis
 from running import run
 from trellis.constraints import anything, banned, begins, contains, ends, length, regex, template
 from trellis.errors import TrellisError
+from trellis.inference.constrained_sampling import sample
 from trellis.models.conditioned import sample_each
 
 CLOSE = 1e-5
@@ -92,7 +93,7 @@ def test_the_viterbi_sentence_has_the_viterbi_path_of_the_model(model: Any) -> N
 def test_running_text(either: Any) -> None:
     found = either.constrain(contains("runs <eos> the"), most=6, complete=False)
     assert found.span == (6, 6, None)
-    tokens = found.product.sample(found.product.begin(20), torch.Generator().manual_seed(0))
+    tokens = sample(found.product, found.product.begin(20), torch.Generator().manual_seed(0))
     assert all(len(row) == 6 and found.automaton.accepts(row) for row in tokens)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from copy import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +16,10 @@ import torch
 from corpora import vocabulary
 from trellis.config import run_config
 from trellis.corpus.tagged import Tagged
+from trellis.distributed.job import Job
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
-from trellis.families.crf.tagger import CRFTagger, TaggedCorpus, evaluate, scale_of, spread, window
+from trellis.families.crf.tagger import CRFTagger, TaggedCorpus, evaluate, fit, scale_of, spread, window
 from trellis.families.crf.templates import TEMPLATES
 from trellis.families.hmm.model import HMM
 from trellis.kernels.bags import Bags
@@ -108,6 +111,27 @@ def test_rare_attributes_are_dropped() -> None:
     names = list(tagger.index)
     first = [name for name in TEMPLATES["pos"](TREE.words[0], None)[0] if name in often]
     assert [names[i] for i in features.ids[: features.offsets[1]]] == first
+
+
+def test_parts_of_speech_of_another_tag_set_are_refused() -> None:
+    tagger = CRFTagger.train(CHUNKS, CRFTaggerConfig(), QUICK)
+    with pytest.raises(TrellisError, match="none of the parts of speech of the data"):
+        tagger.tag(CHUNKS.words, [[tag.lower() for tag in row] for row in CHUNKS.pos or []])
+    with pytest.raises(TrellisError, match="but the data has none"):
+        tagger.tag(CHUNKS.words)
+
+
+def test_several_processes_do_not_train_a_crf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "size", 2)
+    job = SimpleNamespace(config=run_config({"model": {"family": "crf"}}), folder=None)
+    with pytest.raises(TrellisError, match="process"):
+        fit(job)  # type: ignore[arg-type]
+
+
+def test_more_labels_than_attributes() -> None:
+    tagger = CRFTagger.train(TREE, CRFTaggerConfig(min_count=9), QUICK)
+    assert len(tagger.index) < len(tagger.labels)
+    assert tuple(tagger.tag([["dog", "barks"]])[0]) in {pair for tags in TREE.tags for pair in pairwise(tags)}
 
 
 def test_representations_stand_in_a_window() -> None:

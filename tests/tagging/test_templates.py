@@ -55,6 +55,14 @@ def test_the_attributes_of_every_template() -> None:
         "bias", "shape=xX-d", "short=xX-d", "digit", "hyphen", "inner capital",
         "a[-2]=<s>", "a[-1]=a", "a[0]=p-4", "a[1]=up", "a[2]=</s>",
     ]  # fmt: skip
+    beyond = ["s[-2]=<s>", "s[-1]=X", "s[0]=xX-d", "s[1]=x", "s[2]=</s>"]
+    assert TEMPLATES["ner"](words, ["DT", "NN", "RP"])[1] == [
+        *(one.replace("w[", "W[") for one in window), "w[0]=ip-4", "w[-1,0]=a|ip-4", "w[0,1]=ip-4|up",
+        "pre=i", "pre=ip", "pre=ip-", "suf=4", "suf=-4", "suf=p-4",
+        "bias", "shape=xX-d", "short=xX-d", "digit", "hyphen", "inner capital", "before=a", "after=up",
+        *beyond, "s[-1,0]=X|xX-d", "s[0,1]=xX-d|x", "s[-1,0,1]=X|xX-d|x",
+        "p[-2]=<s>", "p[-1]=DT", "p[0]=NN", "p[1]=RP", "p[2]=</s>", "p[-1,0]=DT|NN", "p[0,1]=NN|RP",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import trellis
 from corpora import WORDS, split, vocabulary
 from trellis.config import RunConfig, run_config
 from trellis.corpus.batches import Documents, Sentences, Streams
@@ -24,6 +25,7 @@ from trellis.training.run import train
 
 EXACT = 1e-9
 FLOAT32 = 1e-5
+SMALL_LSTM = {"family": "lstm", "dim": 4, "epochs": 1}
 
 
 def config(source: Path, family: str, order: str = "streams") -> RunConfig:
@@ -124,6 +126,16 @@ def test_rows_of_dynamic_evaluation_and_the_cache(runs: Path) -> None:
     on_test = compare(names, None, "test", cache=True, dynamic=True)
     assert [row.weights for row in on_test] == [None, None, None, cached.weights]
     assert on_test[2].dynamic == adapted.dynamic
+
+
+def test_models_of_a_text_from_python_take_their_training_text_from_the_corpus() -> None:
+    corpus = trellis.read_corpus([" ".join(WORDS[i] for i in (1, 2, 1, 3)), " ".join(WORDS[i] for i in (2, 3))] * 20)
+    bigram, lstm = (trellis.train(corpus, **config).model for config in ({"family": "bigram"}, SMALL_LSTM))
+    for more, expected in (({"ngram": 2}, bigram), ({"dynamic": True}, lstm)):
+        first, added = compare([expected], corpus, "test", **more)
+        assert added.perplexity == pytest.approx(first.perplexity) if "ngram" in more else added.dynamic is not None
+        with pytest.raises(TrellisError, match="pass a Corpus with a training split"):
+            compare([expected], ["a b"], **more)
 
 
 def test_the_cache_needs_only_one_model(runs: Path) -> None:

@@ -88,6 +88,14 @@ def test_the_binomial_test_is_exact() -> None:
     assert compared.f1.difference == pytest.approx(7 / 12, abs=EXACT)
 
 
+@pytest.mark.parametrize("wrong", [[["X"]], [["X"], ["Y"]], [["X", "Y"], ["X"]]])
+def test_compared_tags_cover_the_same_tokens(wrong: list[list[str]]) -> None:
+    gold = [["X", "Y"]]
+    for pair in ((gold, wrong), (wrong, gold)):
+        with pytest.raises(TrellisError, match="cover the same sentences"):
+            compare_tags(tagged(gold), *pair, resamples=1)
+
+
 def test_the_bootstrap_sees_a_difference_and_no_difference() -> None:
     gold, noise = random_tags(1, 300), random_tags(2, 300)
     worse, better = blend(gold, noise, 0.5), blend(gold, noise, 0.8)

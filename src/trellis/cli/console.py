@@ -214,8 +214,9 @@ def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[
 def _fitting(
     columns: Sequence[Column], rows: Sequence[Sequence[Any]], room: int, gap: int
 ) -> tuple[list[list[str]], list[int]]:
-    """The cells as text, and the widths of the columns. The widest text column takes the room that is left; of a word
-    that is longer, such as a path, the end is shown."""
+    """The cells as text, and the widths of the columns.
+
+    The widest text column takes the room that is left. Longer words, such as paths, are cut at the front."""
     cells = [[column.write(value) for column, value in zip(columns, row, strict=True)] for row in rows]
     headings = [column.heading for column in columns]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]

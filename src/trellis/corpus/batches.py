@@ -74,8 +74,9 @@ class Batches(ABC):
         return self.split.tokens
 
     def _own_batch(self, text: np.ndarray, windows: Windows) -> Batch:
-        """The rows of this process; if none is left for it, the first row, marked as idle. What is known statically is
-        that of all rows, so that all processes compute in the same way."""
+        """The rows of this process; if none is left for it, the first row, marked as idle.
+
+        Static properties are those of the whole batch, so that all processes compute in the same way."""
         count = len(windows.starts)
         begin, end, _ = (self.own_rows() if self.rows() else distributed.share_of(count)).indices(count)
         idle = begin >= end
@@ -127,9 +128,8 @@ def _all_fresh(windows: Windows) -> bool | None:
 class Streams(Batches):
     """The split as `lanes` parallel streams; row b of each batch continues row b of the previous one.
 
-    The lengths of the streams differ by at most one token. The last window has the remaining tokens; in a stream that
-    is one token longer than the others, it has up to `window` + 1 tokens. `rotate` makes the text circular and starts
-    each epoch at a different offset, so that window boundaries differ between epochs."""
+    Windows have `window` tokens; the last may have fewer, or one more. `rotate` makes the text circular and starts each
+    epoch at a different offset, so that window boundaries differ between epochs."""
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
         super().__init__(split)
@@ -183,8 +183,8 @@ class Sentences(Batches):
 class Documents(Batches):
     """Documents in random order, read in windows by `lanes` parallel rows; `fresh` marks the start of a document.
 
-    Each row reads one document after another. Near the end of an epoch there are fewer rows: a batch of B rows
-    continues the first B rows of the previous one.
+    Each row reads one document after another. Near the end of an epoch, batches have fewer rows: row b still continues
+    row b of the previous batch.
     """
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, shuffle: bool = True) -> None:

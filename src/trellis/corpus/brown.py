@@ -48,12 +48,12 @@ def brown_clusters(
     max_sweeps: int = 30,
     kernels: ModuleType | None = None,
 ) -> Clustering:
-    """Partition the words of a corpus into classes, and merge the classes into a binary tree. The corpus is an array of
-    word ids, an iterable of such arrays, or bigram counts.
+    """Partition the words of a corpus into classes, and merge the classes into a binary tree.
 
-    `alone` lists ids that get a class of their own. `max_class_size` limits the number of words of a class. Words rarer
-    than `min_count` (by default, unseen words) share one class of unlimited size. `seed` breaks ties in frequency.
-    Method "exchange" moves words between classes until convergence; "agglomerative" is Brown's windowed merging.
+    The corpus is an array of word ids, an iterable of such arrays, or bigram counts. Words rarer than `min_count` (by
+    default, unseen words) share one class. `alone` lists ids that get a class of their own. `max_class_size` limits
+    the number of words of a class. `seed` breaks ties in frequency. The method "exchange" moves words between classes
+    until convergence; "agglomerative" is Brown's windowed merging.
     """
     cluster = choose(METHODS, method, "The clustering method")
     counts = corpus if isinstance(corpus, BigramCounts) else count_bigrams(corpus, vocab_size)

@@ -8,26 +8,29 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
+from trellis.corpus.unambiguous import REPEATS, is_unambiguous
 from trellis.errors import TrellisError
 
 LONGEST = 1000  # characters of a line in which a heading is searched
 CUT = "\0"  # in the place of the rest of a long line, so that its beginning is not taken for a whole line
 _LONG_LINE = re.compile(rf"^[^\n]{{{LONGEST + 1},}}", re.MULTILINE)
-_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
-_CHOICE = "BRANCH"
+PLAIN = re.compile("", re.MULTILINE).flags, re.compile("", re.MULTILINE | re.DOTALL).flags
+_GROUPS = list, tuple, re._parser.SubPattern  # type: ignore[attr-defined]
 
 
 def compile_heading(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern; an error if it is not valid or repeats what matches in several ways, such as `(a+)+`."""
+    """The compiled pattern; an error if it is not valid or repeats what may match in several ways, such as `(a+)+`."""
     try:
         compiled = re.compile(pattern, re.MULTILINE)
-        is_ambiguous = _repeats_a_choice(re._parser.parse(pattern), repeated=False)  # type: ignore[attr-defined]
+        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+        repeated = [part for part in _outermost(parsed) if _has_choice(part[1][2])]
+        is_ambiguous = not all(compiled.flags in PLAIN and is_unambiguous(part) for part in repeated)
     except (re.error, OverflowError, RecursionError) as error:
         raise TrellisError(f"data.heading is not a valid regular expression: {error}.") from error
     if is_ambiguous:
         raise TrellisError(
-            "data.heading repeats a group that contains another repetition or alternatives, as in (a+)+ or (a|b c)*. "
-            "Its search could take exponential time; write it without the outer repetition."
+            "data.heading repeats a group that may match a text in several ways, as in (a+)+ or (a|ab|b)*. Its search "
+            "could take exponential time; write it without the outer repetition."
         )
     return compiled
 
@@ -43,16 +46,21 @@ def heading_starts(heading: re.Pattern[str], text: str) -> Iterator[int]:
         yield begins[piece] + match.start() - places[piece]
 
 
-def _repeats_a_choice(tree: Any, repeated: bool) -> bool:
-    """Whether a parsed pattern repeats a part that may match the same text in several ways."""
-    if not isinstance(tree, list | tuple | re._parser.SubPattern):  # type: ignore[attr-defined]
-        return False
-    name, parts = str(getattr(tree[0], "name", "")) if len(tree) else "", tree  # not that of a plain number
-    if isinstance(tree, tuple) and name in _REPEATS:
-        least, most, parts = tree[1]
-        if repeated and least != most:
-            return True
-        repeated = repeated or most > 1
-    elif isinstance(tree, tuple) and name == _CHOICE and repeated:
+def _outermost(tree: Any) -> Iterator[Any]:
+    """The repeated parts of a parsed pattern that are in no other."""
+    if _name(tree) in REPEATS and tree[1][1] > 1:
+        yield tree
+    elif isinstance(tree, _GROUPS):
+        for part in tree:
+            yield from _outermost(part)
+
+
+def _has_choice(tree: Any) -> bool:
+    """Whether a part of a parsed pattern may match the same text in several ways."""
+    if _name(tree) == "BRANCH" or (_name(tree) in REPEATS and tree[1][0] != tree[1][1]):
         return True
-    return any(_repeats_a_choice(part, repeated) for part in parts)
+    return isinstance(tree, _GROUPS) and any(map(_has_choice, tree))
+
+
+def _name(tree: Any) -> str:
+    return str(getattr(tree[0], "name", "")) if isinstance(tree, tuple) and tree else ""

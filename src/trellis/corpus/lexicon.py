@@ -47,8 +47,7 @@ class Lexicon:
         """A lexicon with all words of the tagged sentences, and the spelling classes with at least `common` tokens of
         rare words. A rare word is one seen at most `rare` times.
 
-        Untagged text is not used. The tags of words and spelling classes that occur only in untagged text would be
-        unknown, and a word that is frequent only there would not train its spelling class."""
+        Untagged text is not used: the tags of words that occur only there would be unknown."""
         seen = Counter(chain.from_iterable(sentences))
         kinds = Counter(
             kind
@@ -66,7 +65,7 @@ class Lexicon:
         assert unknown is not None
         return next((index[kind] for kind in kinds_of(word, first) if kind in index), unknown)
 
-    def word(self, word: str, first: bool = False, rare: int = 0) -> int:
+    def word(self, word: str, first: bool, rare: int) -> int:
         """The id of a word if it was seen more than `rare` times, or else the id of its spelling class. The first word
         of a sentence and words in all capitals are also looked up in lower case."""
         spellings = [word, word.lower()] if first or word.isupper() else [word]

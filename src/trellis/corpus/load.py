@@ -67,12 +67,17 @@ class Corpus:
 
 
 def load_corpus(
-    config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None, reader: str = "text"
+    config: DataConfig,
+    cache: Path | None = None,
+    vocab: Vocabulary | None = None,
+    reader: str = "text",
+    report: bool = True,
 ) -> Corpus:
-    """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache. If no reader has
-    the suffix of a file, the file is read by `reader`, unless `config` names another reader.
+    """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache.
 
-    The cache key covers the contents of the files, the recipe, the format and, if one is passed, the vocabulary.
+    Files whose suffix has no reader are read by `reader`, unless `config` names another. The cache key covers the
+    contents of the files, the recipe, the format and, if one is passed, the vocabulary. Without `report`, nothing is
+    logged about unknown words.
     """
     with find_source(config.source, cache) as source:
         recipe = make_recipe(config, source.suffix, reader)
@@ -83,7 +88,7 @@ def load_corpus(
             with new_entry(target) as folder:
                 _build(source, recipe, vocab, folder)
         corpus = _open(target, source.description, recipe)
-        if vocab is None:
+        if report and vocab is None:
             report_unknown(corpus)
         return corpus
 

@@ -142,8 +142,9 @@ def to_sparse(keys: np.ndarray, size: int) -> sparse.csr_array:
 
 
 class Sums:
-    """A running sum of sparse counts. It keeps a stack of partial sums, each at least twice the size of the next, so
-    that adding n entries costs O(n log n) in total."""
+    """A running sum of sparse counts: adding n entries costs O(n log n) in total.
+
+    It keeps a stack of partial sums, each at least twice the size of the next."""
 
     def __init__(self, plus: Callable[[Any, Any], Any] = add, size: Callable[[Any], int] = attrgetter("nnz")) -> None:
         self.stack: list[Any] = []

@@ -165,12 +165,11 @@ class Reader:
     """A file format; other packages add readers through the entry point group `trellis.readers`.
 
     `read` yields the text of a file in pieces of moderate size that end between two words. A newline ends a sentence,
-    and DOCUMENT begins a document; the first document begins with the file. It calls `report` with the number of bytes
-    it has read. For line-based formats, `lines_of` does most of this.
+    and DOCUMENT begins a document. It calls `report` with the number of bytes it has read. For line-based formats,
+    `lines_of` does most of this.
 
-    `records` yields the records of a query with their ids. Its arguments include the lines of a file or of standard
-    input, as they arrive, and the name of the file for error messages. For a reader without `records`, the sentences
-    from `read` are records without ids."""
+    `records` is optional. It yields the records of a query with their ids, from lines as they arrive. Without it, the
+    sentences from `read` are records without ids."""
 
     read: Callable[[Path, Recipe, Report], Iterator[str]]
     suffixes: tuple[str, ...] = ()  # of the files that it reads unless data.reader is set

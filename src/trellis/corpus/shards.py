@@ -23,11 +23,11 @@ from trellis.storage import write_text
 
 
 class Shards(Batches):
-    """Batches of a text in shards. In each epoch the shards have a new random order. A shard is read by `lanes`
-    parallel streams, as by `Streams`, from a random offset on, so that windows differ between epochs. Rows are fresh
-    where a shard begins.
+    """Batches of a text in shards, in a new random order in each epoch.
 
-    The order and the offsets depend only on the seed and the epoch, so that a run can be resumed within a shard."""
+    A shard is read by `lanes` parallel streams, as by `Streams`, starting at a random offset. Rows are fresh where a
+    shard begins. The order and the offsets depend only on the seed and the epoch, so a run can be resumed within a
+    shard."""
 
     def __init__(
         self, paths: Sequence[Path], sizes: Sequence[int], vocab: Vocabulary, recipe: Recipe,

@@ -73,10 +73,11 @@ class Tagged:
 def read_tagged(path: str | Path, format: str | None = None, column: int | str | None = None) -> Tagged:
     """Read tagged sentences from a file, plain or .gz. The default format is conllu for .conllu files, else conll.
 
-    conll: columns, with the word in the first, and blank lines between sentences. `column` is the tag column (default:
-    the last). If it is not the second column, the second is kept as `pos`. conllu: `column` is "upos" (default) or
-    "xpos". medpost: for each sentence, a line with an id, then a line of word_TAG tokens. word_tag: one sentence of
-    word_TAG tokens per line."""
+    - conll: columns, with the word in the first, and blank lines between sentences. `column` is the tag column
+      (default: the last). If it is not the second column, the second is kept as `pos`.
+    - conllu: `column` is "upos" (default) or "xpos".
+    - medpost: for each sentence, a line with an id, then a line of word_TAG tokens.
+    - word_tag: one sentence of word_TAG tokens per line."""
     format = format or format_of(path) or "conll"
     read = choose(FORMATS, format, "The format of tagged text")
     columns: tuple[list[list[str]], ...] = ([], [], [])

@@ -25,8 +25,10 @@ def units_of(tags: Collection[str]) -> str:
 
 
 def spans(tags: Iterable[str]) -> list[Span]:
-    """The spans of a sentence in any scheme, by conlleval's rules. A span continues as long as its label stays the same
-    and no prefix begins or ends a span. An I without a B also begins a span."""
+    """The spans of a sentence in any scheme, by conlleval's rules.
+
+    A span continues while its label stays the same and no prefix begins or ends a span. An I without a B also begins a
+    span."""
     found: list[Span] = []
     kind, first, place = "", 0, "O"
     for t, tag in enumerate([*tags, OUTSIDE]):

@@ -43,9 +43,8 @@ def corpus_of_tokenizer(
 ) -> Corpus:
     """Texts, or sequences of ids, as a corpus whose token ids are those of a tokenizer.json.
 
-    `end` is the token that ends a text. By default, it is the first of the usual end tokens that the tokenizer has. In
-    the vocabulary, the end token is called <eos>. Sequences must not contain it, except at their end. `settings` are
-    options of [data].
+    `end` is the token that ends a text; by default, the usual end token of the tokenizer. In the vocabulary, it is
+    called <eos>. Sequences must not contain it, except at their end. `settings` are options of [data].
     """
     words = tokens_of_file(path)
     chosen = end if end is not None else next((token for token in ENDS if token in words), None)

@@ -62,8 +62,9 @@ def join() -> None:
 
 
 def connect() -> None:
-    """Connect the processes of this job until they end: CPUs by gloo, GPUs by NCCL. The messages of a program that uses
-    torch.distributed itself stay apart from those of the job, which has a process group of its own."""
+    """Connect the processes of this job until they end: CPUs by gloo, GPUs by NCCL.
+
+    The job has a process group of its own, so a program may use torch.distributed for itself too."""
     if Job.size == 1 or Job.alone or Job.group is not None:
         return
     import torch

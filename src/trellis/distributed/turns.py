@@ -20,9 +20,10 @@ A = TypeVar("A")
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """A context that the first process of each machine leaves before the others enter it: they find what it has left in
-    the cache. If it fails, the others fail with the same sentence. Its work may take longer than `patience`, as long as
-    the process is alive."""
+    """A context that the first process of each machine leaves before the others enter it.
+
+    The others find its results in the cache. If it fails, they fail with the same message. Its work may take longer
+    than `patience`, as long as the process is alive."""
     if not is_joined():
         yield
         return

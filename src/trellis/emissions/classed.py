@@ -84,21 +84,20 @@ class SparseLikelihoods(Likelihoods):
         self.weights, self.ids = known.table[known.rows[0]].exp(), known.ids[0]  # [V, k]
 
     @cached_property
-    def by_state(self) -> tuple[Tensor, Tensor]:
-        """The entries of the table in the order of their states, and where each state begins: [V k], [K + 1]."""
+    def by_state(self) -> tuple[Tensor, Tensor, int]:
+        """The entries of the table in the order of their states, where each state begins, and the largest number of
+        entries of a state: [V k], [K + 1]."""
         order = self.ids.flatten().argsort(stable=True)
         counts = torch.bincount(self.ids.flatten(), minlength=self.num_states)
-        return order, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        return order, torch.nn.functional.pad(counts.cumsum(0), (1, 0)), int(counts.max())
 
     def columns(self, states: Tensor) -> Tensor:
-        order, begins = self.by_state
-        counts = begins[states + 1] - begins[states]
-        row = torch.arange(len(states), device=states.device).repeat_interleave(counts)
-        within = torch.arange(len(row), device=states.device) - (counts.cumsum(0) - counts)[row]
-        entry = order[begins[states][row] + within]
+        order, begins, most = self.by_state
+        place = begins[states].unsqueeze(-1) + torch.arange(most, device=states.device)
+        inside = place < begins[states + 1].unsqueeze(-1)
+        entry = order[place.clamp(max=len(order) - 1)]
         found = self.weights.new_zeros(len(states), self.num_symbols)
-        found[row, entry // self.ids.shape[1]] = self.weights.flatten()[entry]
-        return found
+        return found.scatter_add_(1, entry // self.ids.shape[1], self.weights.flatten()[entry] * inside)
 
     def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         if symbols is None and getattr(self.emission, "partition", None) is not None:
@@ -130,9 +129,10 @@ class SparseLikelihoods(Likelihoods):
 
 
 class Classed:
-    """Symbols in C classes [V]. To predict, all symbols are first computed as if they were in the largest class. The
-    symbols of the other classes are then replaced; these classes have predictors of their own. Every function therefore
-    costs O(V k) per sequence."""
+    """Symbols in C classes [V].
+
+    Predictions are first computed for all symbols as if they were in the largest class. The symbols of the other
+    classes are then replaced. Every function costs O(V k) per sequence."""
 
     def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
         self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes
@@ -142,9 +142,10 @@ class Classed:
         self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
 
     def totals(self) -> Tensor:
-        """sum of p(x | z) over the symbols of each class: [C, K]. The sum of the largest class is the total minus the
-        sums of the others. If this difference is less than half of the total, it would be inaccurate, and the sum is
-        computed directly."""
+        """sum of p(x | z) over the symbols of each class: [C, K].
+
+        The sum of the largest class is the total minus the other sums. If this difference is less than half of the
+        total, it would be inaccurate, so the sum is computed directly."""
         none = torch.zeros_like(self.likelihoods.totals)
         found = torch.stack([self.sums(c) if c in self.parts else none for c in self.members])
         rest = self.likelihoods.totals - found.sum(0)

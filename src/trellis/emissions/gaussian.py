@@ -285,9 +285,8 @@ class Gaussian(Emission):
     """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their type.
 
     The statistics [K, D] are expected sums of 1, d, and the squares or products of d, where d = x - origin. The origin
-    avoids cancellation if the data have a large offset. It is derived from the means unless it is given, as in
-    partial_fit. Statistics with the same origin can be added. `trained` lists what the M-step estimates: m (means), c
-    (covariances)."""
+    avoids cancellation if the data have a large offset; by default, it is derived from the means. Statistics with the
+    same origin can be added. `trained` lists what the M-step estimates: m (means), c (covariances)."""
 
     def __init__(
         self,
@@ -401,9 +400,10 @@ class Gaussian(Emission):
     def maximised_covars(
         self, moments: Moments, shift: Array, off: Array, old: Array, prior: GaussianPrior
     ) -> tuple[Array, bool]:
-        """The M-step of the covariances; also returns whether any were lost to rounding. This happens if the origin is
-        too far from the data. Lost covariances keep their value until the next M-step, in which the origin of each
-        state is its mean."""
+        """The M-step of the covariances; also returns whether any were lost to rounding.
+
+        This happens if the origin is too far from the data. Lost covariances keep their value until the next M-step, in
+        which the origin of each state is its mean."""
         scatter = self.kind.scatter(moments, shift)
         totals = moments.second.reshape(scatter.shape), prior.covar + scatter
         before, after = (self.kind.variances(total) for total in totals)

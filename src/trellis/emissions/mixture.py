@@ -30,9 +30,9 @@ class GaussianMixture(Emission):
     """p(x | z) = sum_m weights[z, m] N(x; means[z, m], covars of z and m): weights [K, M], means [K, M, F].
 
     Covariances are spherical [K, M], diag [K, M, F], full [K, M, F, F], or tied within a state [K, F, F]. The
-    statistics, [K, M, 1 + F + D], are expected sums over the observations of each component: of 1, of x, and of the
-    squares or products of x - means. As in hmmlearn, covariances are therefore estimated around the means of the
-    previous iteration. The likelihood never decreases. `trained` lists what the M-step estimates: w, m, c."""
+    statistics [K, M, 1 + F + D] of a component are expected sums of 1, of x, and of the squares or products of
+    x - means. As in hmmlearn, covariances are estimated around the means of the previous iteration. `trained` lists
+    what the M-step estimates: w, m, c."""
 
     def __init__(self, weights: Tensor, means: Tensor, covars: Tensor, kind: str, trained: str = "wmc") -> None:
         self.weights, self.means, self.covars, self.num_states = weights, means, covars, len(means)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trellis.engines import homogeneous, reference
-from trellis.engines.replay import LONGEST, replayed
+from trellis.engines.replay import LONGEST, Room, replayed
 from trellis.errors import TrellisError
 from trellis.kernels.scan.passes import Memory, inverted, memory_needed
 from trellis.transitions import Dense
@@ -80,8 +80,8 @@ def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
     """The result of some work on a problem. If the problem does not fit in memory, its halves are processed in turn."""
     try:
         with LOCK, torch.no_grad():
-            graphs = memory_of(problem[3].device).graphs
-            return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, graphs)
+            room = Room(memory_of(problem[3].device).graphs)
+            return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, room)
     except torch.cuda.OutOfMemoryError as error:
         memory_of(problem[3].device).release()  # that of the halves is smaller
         batch, steps = problem[2].rows.shape

@@ -1,8 +1,8 @@
 """The engine for sequences that underflow in scaled arithmetic: the forward pass in log space, the rest by its
 gradients.
 
-An emission may make one state exp(1000) times likelier than another; if only the other is reachable, all scaled values
-are zero and the sequence looks impossible. This engine is slow: it uses float64 and a dense matrix.
+Scaled values are all zero if, for example, the only reachable state is exp(1000) times less likely than another. The
+sequence then looks impossible. This engine is slow: it uses float64 and a dense matrix.
 """
 
 import torch
@@ -22,8 +22,10 @@ MOST = 1 << 28  # maximum exponentials if states are far apart
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
-    """Whether to recompute sequences that look impossible: either an observation and two transitions separate states so
-    far that scaled arithmetic may have underflowed, or recomputing is cheap."""
+    """Whether to recompute sequences that look impossible: if recomputing is cheap, or underflow is likely.
+
+    Underflow is likely if an observation and two transitions can separate states by more than the range of the
+    numbers."""
     written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
     if not written or isinstance(transition, Stacked):  # sequences are assigned to stacked chains by position
         return False

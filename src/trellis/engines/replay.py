@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,23 +17,51 @@ BUDGET = 1 << 23  # of all problems that have a graph
 LONGEST = 1024  # steps in a graph
 Problem = tuple[Any, ...]
 Graphs = dict[Hashable, Any]
-GRAPHS: Graphs = {}
 
 
-def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, graphs: Graphs = GRAPHS) -> Any:
+class Room(NamedTuple):
+    """Where graphs are kept, by how much the limits of their sizes are multiplied, and after how many calls of a shape
+    it is captured."""
+
+    graphs: Graphs
+    larger: int = 1
+    patience: int = 1
+
+
+ROOM = Room({})
+OF_BLOCKS = Room({}, larger=16, patience=4)  # for problems over live states, whose batches vary in length
+
+
+def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, room: Room = ROOM) -> Any:
     """function(*problem). If the problem is small and its shape has been seen before, it is computed by a graph.
 
     `numbers` is the size of the largest intermediate result. The function, which has this name, must not synchronise
     with the device."""
+    graphs, larger, patience = room
     given = tensors_in(problem)
     size = max(numbers, sum(tensor.numel() for tensor in given))
-    if size > SMALL or not on_gpu(given[0]) or is_recorded(given):
+    if size > larger * SMALL or not on_gpu(given[0]) or is_recorded(given):
         return function(*problem)
     key = name, described(problem)
-    if key not in graphs and size + sum(graph.size for graph in graphs.values()) > BUDGET:
+    if key not in graphs and size + sum(graph.size for graph in graphs.values()) > larger * BUDGET:
         graphs.clear()
     with torch.no_grad():
-        return graphs.setdefault(key, Replay(function, size))(problem)
+        return graphs.setdefault(key, Replay(function, size, patience))(problem)
+
+
+def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -> Any:
+    """`replayed` for larger problems, if their potentials are over live states and none is missing. None if this is
+    another problem, or if its graph does not fit in memory."""
+    _, transition, potentials, *_ = problem
+    observed = potentials.ids is not None and potentials.all_observed and potentials.ids.shape[1] <= LONGEST
+    if not (observed and isinstance(transition, Dense) and on_gpu(potentials.table)):
+        return None
+    try:
+        numbers = potentials.ids.numel() * potentials.ids.shape[-1]
+        return replayed(name, function, problem, numbers, OF_BLOCKS)
+    except torch.cuda.OutOfMemoryError:
+        OF_BLOCKS.graphs.clear()
+        return None
 
 
 def on_gpu(tensor: Tensor) -> bool:
@@ -45,17 +73,17 @@ def is_recorded(given: list[Tensor]) -> bool:
 
 
 class Replay:
-    """A function of problems of one shape: run the first time, captured the second, then replayed."""
+    """A function of problems of one shape: run the first few times, then captured and replayed."""
 
     made: Any  # in the memory of the graph
 
-    def __init__(self, function: Callable[..., Any], size: int) -> None:
-        self.function, self.size, self.calls = function, size, 0
+    def __init__(self, function: Callable[..., Any], size: int, patience: int) -> None:
+        self.function, self.size, self.patience, self.calls = function, size, patience, 0
         self.replay: Callable[[], None] | None = None
 
     def __call__(self, problem: Problem) -> Any:
         self.calls += 1
-        if self.calls == 1:
+        if self.calls <= self.patience:
             return self.function(*problem)
         given = tensors_in(problem)
         if self.replay is None:

@@ -1,21 +1,26 @@
 """The passes over one sequence with gaps: over all states at the gaps, and over live states at the other steps.
 
-The recursions are those of reference.py. The transitions between two steps are computed once for all passes, unless
-both steps are gaps."""
+The recursions are those of reference.py. The transitions between two steps are computed once for all passes. Those
+between two adjacent gaps, of all pairs of states, are not kept: where they are computed piece by piece, one pass over
+the pieces does for the filter, the Viterbi scores and, at the last such place, the messages from the future."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from trellis.engines.reference import Steps, first_step
-from trellis.transitions import Transition
+from trellis.transitions import Softmax, Transition
+from trellis.transitions.pieces import crossed
 from trellis.types import Belief, Potentials
 
-ENTRIES = 1 << 24  # sums of scores and log-probabilities in memory at a time
+ENTRIES = 1 << 18  # sums of scores and log-probabilities at a time, which stay in the cache of a CPU
 KEPT = 1 << 27  # transitions that are kept
+Report = Callable[[float], object]  # told which share of the transitions between gaps is done
 
 
 class Solved(NamedTuple):
@@ -31,87 +36,140 @@ class Solved(NamedTuple):
 class Passes:
     """The passes over a batch of one sequence."""
 
-    def __init__(self, prior: Belief, transition: Transition, potentials: Potentials) -> None:
+    def __init__(self, prior: Belief, transition: Transition, potentials: Potentials, report: Report = bool) -> None:
         self.transition, self.states, self.length = transition, transition.num_states, potentials.rows.shape[1]
         self.steps = Steps(potentials, self.states, potentials.rows.new_full((1,), self.length))
         self.ids = [None if live is None else live[0] for live in map(self.steps.ids, range(self.length))]
         self.first = first_step(prior, self.steps.ids(0), self.states)[0]
         self.everything = torch.arange(self.states, device=self.first.device)
         self.blocks: dict[int, Tensor] = {}
+        self.messages: dict[int, Tensor] = {}
+        pairs = pairwise(self.ids)
+        self.between_gaps = [t for t, (here, there) in enumerate(pairs) if here is None and there is None]
+        self.in_pieces = isinstance(transition, Softmax) and not self.first.is_cuda
+        self.report = report
 
     def block(self, t: int) -> Tensor | None:
         """The transitions from step t to the next one, [k, k']; None between two gaps."""
         if t in self.blocks:
             return self.blocks[t]
-        before, after = self.ids[t : t + 2]
-        if before is None and after is None:
+        if t in self.between_gaps:
             return None
-        rows, columns = (self.everything if ids is None else ids for ids in (before, after))
-        found = self.transition.blocks(rows, columns)
+        found = self.transition.blocks(self.names(t), self.names(t + 1))
         if sum(map(Tensor.numel, self.blocks.values())) + found.numel() <= KEPT:
             self.blocks[t] = found
         return found
 
-    def forward(self) -> tuple[list[Tensor], list[Tensor]]:
-        """log c_t and a_t [k] of each step."""
+    def names(self, t: int) -> Tensor:
+        """The states of step t: [k]."""
+        ids = self.ids[t]
+        return self.everything if ids is None else ids
+
+    def weights(self, t: int) -> tuple[Tensor, Tensor]:
+        """The scaled likelihoods of the states of step t, [k], and the log of the scale."""
+        weights, scale = self.steps.weights(t)
+        return weights[0], scale[0]
+
+    def forward(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """log c_t, a_t [k] and the Viterbi scores [k] of each step."""
         norms: list[Tensor] = []
         filtered: list[Tensor] = []
+        scores: list[Tensor] = []
         for t in range(self.length):
-            predicted = self.first if t == 0 else self.moved(t - 1, filtered[-1])
-            weights, scale = (value[0] for value in self.steps.weights(t))
+            first = self.first, self.first.log()
+            predicted, best = self.moved(t - 1, filtered[-1], scores[-1]) if t else first
+            weights, scale = self.weights(t)
             joint = predicted * weights
             norm = joint.sum()
             filtered.append(torch.where(norm > 0, joint / norm, 0.0))
             norms.append(norm.log() + scale)
-        return norms, filtered
+            scores.append(best + self.steps.log_weights(t)[0])
+        return norms, filtered, scores
 
-    def moved(self, t: int, probs: Tensor) -> Tensor:
-        """A distribution over the states of step t, one step forward."""
+    def moved(self, t: int, probs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """A distribution and Viterbi scores of the states of step t, one step forward."""
         block = self.block(t)
-        return self.transition.forward(probs) if block is None else probs @ block
+        if block is not None:
+            return probs @ block, best_of(block, scores)
+        if not self.in_pieces:
+            return self.transition.forward(probs), self.transition.max_product(scores.unsqueeze(0))[0][0]
+        return self.crossed(t, probs, scores)
 
-    def backward(self, filtered: list[Tensor]) -> list[Tensor]:
+    def crossed(self, t: int, probs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """`moved` between two gaps, piece by piece."""
+        assert isinstance(self.transition, Softmax)
+        place, all_of_them = self.between_gaps.index(t), len(self.between_gaps)
+        last = place == all_of_them - 1
+        ahead = self.ahead(t) if last else None
+        moved, best, pulled = crossed(
+            self.transition, probs, scores, ahead, lambda done: self.report((place + done) / all_of_them)
+        )
+        if last:
+            self.messages[t] = scaled(pulled)
+        return moved, best
+
+    def ahead(self, t: int) -> Tensor:
+        """What is multiplied by A to give the message of step t: [k']."""
+        return self.message(t + 1) * self.weights(t + 1)[0]
+
+    def message(self, t: int) -> Tensor:
+        """p(x_>t | z_t) up to scale: [k]."""
+        for step in reversed(range(t, self.length)):
+            if step not in self.messages:
+                self.messages[step] = self.pulled(step)
+        return self.messages[t]
+
+    def pulled(self, t: int) -> Tensor:
+        """The message of step t, given the next one."""
+        if t == self.length - 1:
+            return self.first.new_ones(len(self.names(t)))
+        block, ahead = self.block(t), self.ahead(t)
+        return scaled(self.transition.backward(ahead) if block is None else block @ ahead)
+
+    def posterior(self, filtered: list[Tensor]) -> list[Tensor]:
         """p(z_t | x) of each step, [k]: a_t times the message from the future, normalised."""
-        message, posterior = torch.ones_like(filtered[-1]), [filtered[-1]]
-        for t in reversed(range(self.length - 1)):
-            block, ahead = self.block(t), message * self.steps.weights(t + 1)[0][0]
-            message = self.transition.backward(ahead) if block is None else block @ ahead
-            message = message / message.max().clamp(min=torch.finfo(message.dtype).tiny)
-            joint = filtered[t] * message
-            posterior.append(torch.where(joint.sum() > 0, joint / joint.sum(), 0.0))
-        return posterior[::-1]
+        _ = self.message(0)
+        joint = [probs * self.message(t) for t, probs in enumerate(filtered)]
+        return [torch.where(one.sum() > 0, one / one.sum(), 0.0) for one in joint]
 
     def viterbi(self) -> tuple[Tensor, Tensor]:
-        """The most probable path [T] and log p(path, x); ties go to the lowest position."""
-        scores, pointers = self.first.log() + self.steps.log_weights(0)[0], []
-        for t in range(1, self.length):
-            best, argument = self.best(t - 1, scores)
-            pointers.append(argument)
-            scores = best + self.steps.log_weights(t)[0]
-        score, place = scores.max(-1)
-        places = [place]
-        for pointer in reversed(pointers):
-            places.append(pointer[places[-1]])
-        pairs = zip(reversed(places), self.ids, strict=True)
-        return torch.stack([one if live is None else live[one] for one, live in pairs]), score
+        """The most probable path [T] and log p(path, x)."""
+        return self.path(self.forward()[2])
 
-    def best(self, t: int, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax over the states z of step t of scores(z) + log A(z, z')."""
-        block = self.block(t)
-        if block is None:
-            values, states = self.transition.max_product(scores.unsqueeze(0))
-            return values[0], states[0]
-        pieces = block.split(max(1, ENTRIES // len(block)), 1)
-        found = [(scores.unsqueeze(-1) + some.log()).max(0) for some in pieces]
-        values, places = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return values, places
+    def path(self, scores: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The path with the best Viterbi scores; ties go to the lowest position."""
+        score, place = scores[-1].max(-1)
+        path = [self.names(self.length - 1)[place]]
+        for t in reversed(range(self.length - 1)):
+            block = self.blocks.get(t)
+            here = path[-1].unsqueeze(0)
+            column = self.transition.blocks(self.names(t), here)[:, 0] if block is None else block[:, place]
+            place = (scores[t] + column.log()).argmax()
+            path.append(self.names(t)[place])
+        return torch.stack(path[::-1]), score
 
 
-def solve(prior: Belief, transition: Transition, potentials: Potentials) -> Solved:
-    """Filter, smooth and find the Viterbi path of a batch of one sequence, which may have gaps."""
-    passes = Passes(prior, transition, potentials)
-    norms, filtered = passes.forward()
-    both = filtered, passes.backward(filtered)
+def best_of(block: Tensor, scores: Tensor) -> Tensor:
+    """max over z of scores(z) + log A(z, z'), a piece of A [k, k'] at a time: [k']."""
+    if len(block) <= block.shape[1]:
+        parts = block.split(max(1, ENTRIES // len(block)), 1)
+        return torch.cat([part.log().add_(scores.unsqueeze(-1)).amax(0) for part in parts])
+    size = max(1, ENTRIES // block.shape[1])
+    pairs = zip(block.split(size), scores.split(size), strict=True)
+    found = [part.log().add_(some.unsqueeze(-1)).amax(0) for part, some in pairs]
+    return torch.stack(found).amax(0)
+
+
+def scaled(message: Tensor) -> Tensor:
+    return message / message.max().clamp(min=torch.finfo(message.dtype).tiny)
+
+
+def solve(prior: Belief, transition: Transition, potentials: Potentials, report: Report = bool) -> Solved:
+    """Filter, smooth and find the Viterbi path of a batch of one sequence, which may have gaps. `report` is told the
+    share of the work between adjacent gaps that is done, if this work is large."""
+    passes = Passes(prior, transition, potentials, report)
+    norms, filtered, scores = passes.forward()
+    both = filtered, passes.posterior(filtered)
     ahead, posterior = (passes.steps.stack([row.unsqueeze(0) for row in rows])[0] for rows in both)
-    path, log_prob = passes.viterbi()
+    path, log_prob = passes.path(scores)
     return Solved(torch.stack(norms), ahead, posterior, path, log_prob)

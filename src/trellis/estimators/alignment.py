@@ -27,9 +27,8 @@ class AlignedHMM(ConstrainedHMM):
     def align_to(self, other: Any, X: Any = None, lengths: Any = None) -> Self:
         """Renumber the states so that state i matches state i of `other`, and return self.
 
-        States are compared by the Bhattacharyya distance of their emissions. If X is given, two states are instead
-        compared by how often both models are in them at the same time: the product of both posteriors, summed over
-        X."""
+        States are compared by the Bhattacharyya distance of their emissions. If X is given, they are compared by their
+        posteriors instead: states match if they are probable at the same observations."""
         self._check_fitted()
         other._check_fitted()
         if other.n_components != self.n_components:

@@ -20,7 +20,7 @@ ARGUMENTS = {  # K states, V symbols, F features
     "lambdas_prior": ("float or array [K, F]", "Shape of the gamma prior of `lambdas_`; 0: no prior."),
     "lambdas_weight": ("float or array [K, F]", "Rate of the gamma prior of `lambdas_`."),
     "n_features": ("int or None", "The number V of symbols; None: that of the data."),
-    "n_trials": ("int, array or None", "The sum of every row of X, or of each row; None: from the data."),
+    "n_trials": ("int, array or None", "The sum of a row of X, or an array of one sum per row; None: from the data."),
     "n_mix": ("int", "The number of normal distributions of each state."),
     "covariance_type": (
         "str",
@@ -31,11 +31,11 @@ ARGUMENTS = {  # K states, V symbols, F features
     "means_weight": ("float or array [K, F]", "Precision of the normal prior of `means_`; 0: no prior."),
     "covars_prior": (
         "float or array",
-        "Parameter of the prior of the covariances: inverse gamma if spherical or diag, inverse Wishart otherwise.",
+        "Prior of the covariances: inverse gamma (spherical, diag) or inverse Wishart (full, tied).",
     ),
-    "covars_weight": ("float", "The second parameter of the same prior."),
+    "covars_weight": ("float", "The second parameter of this prior."),
     "weights_prior": ("float or array", "Parameters of the Dirichlet priors of `weights_`; 1: no prior."),
-    "beta_prior": ("array [K] or None", "Number of observations that the prior of the means counts for; None: 1."),
+    "beta_prior": ("array [K] or None", "Weight of the prior of the means, as a number of observations; None: 1."),
     "dof_prior": ("float, array [K] or None", "Degrees of freedom of the Wishart prior; None: the number of features."),
     "scale_prior": ("array or None", "Scale of the Wishart prior, in the form of a covariance; None: 1e-3."),
     "n_dims": ("int", "The length of the vectors u and z."),
@@ -47,15 +47,15 @@ ARGUMENTS = {  # K states, V symbols, F features
     "mstep_epochs": ("int", "Gradient steps in each M-step."),
     "learning": (
         "str",
-        '"em", or "cooccurrence": match the joint distribution of adjacent symbols; `startprob_` is then stationary.',
+        '"em", or "cooccurrence": fit the joint distribution of two adjacent symbols.',
     ),
     "loss": ("str", 'The distance between joint distributions ("cooccurrence"): "frobenius" or "kl".'),
-    "penalty": ("float", "The weight of log|det| of the joint distribution of adjacent states in that loss."),
+    "penalty": ("float", "The weight of log|det p(z_t, z_t+1)| in this loss."),
     "n_epochs": ("int", 'Gradient steps of "cooccurrence".'),
     "algorithm": (
         "str",
-        'What `decode` and `predict` return: "viterbi", the most probable path, or "map", the most probable state at '
-        "each step.",
+        'What `decode` and `predict` return: the most probable path ("viterbi"), or the most probable state of each '
+        'step ("map").',
     ),
     "random_state": ("int, RandomState or None", "The seed or generator of initial values and samples."),
     "n_iter": ("int", "The maximum number of iterations."),
@@ -66,32 +66,32 @@ ARGUMENTS = {  # K states, V symbols, F features
     "missing_values": ("object", "A value that marks missing observations, besides None and masked entries."),
     "handle_unknown": (
         "str",
-        'What happens to symbols that `fit` has not seen: "error", or "uniform": equally probable in all states.',
+        'Symbols that `fit` has not seen raise an "error" or are equally probable in all states ("uniform").',
     ),
     "device": ("str", '"cpu", "cuda", or "auto": the GPU if there is one.'),
     "sequence_id": ("str or None", "If X is a DataFrame: the column that identifies the sequence of each row."),
     "transmat_mask": (
         "bool array [K, K] or function",
-        "Transitions that may have positive probability. This and the next five arguments may be functions of "
-        "`n_components`, such as `left_right`.",
+        "The allowed transitions. Instead of an array, pass a function of `n_components`, such as `left_right`.",
     ),
     "startprob_mask": ("bool array [K] or function", "States in which a sequence may start; see `first_state`."),
     "tied_transitions": (
         "labels [K] or [K, K]",
-        "States with the same row of `transmat_`, or transitions with the same probability.",
+        "Equal labels [K]: the states share a row of `transmat_`. Equal labels [K, K]: the transitions share a "
+        "probability.",
     ),
-    "tied_emissions": ("labels [K]", "States with the same emission."),
+    "tied_emissions": ("labels [K]", "States with equal labels share an emission."),
     "frozen_transitions": (
         "list of states, or bool array [K, K]",
         "Rows of `transmat_`, or single transitions, that are not trained.",
     ),
     "frozen_emissions": ("list of states", "States whose emission is not trained."),
-    "sticky": ("float", "Pseudocount of the transition from a state to itself, in addition to `transmat_prior`."),
+    "sticky": ("float", "An additional pseudocount of each transition from a state to itself."),
     "n_init": ("int", "The number of random restarts; the best is kept."),
     "early_stopping": ("bool", "Stop when the log-likelihood of held-out sequences no longer improves."),
     "validation_fraction": ("float", "The fraction of the sequences to hold out."),
     "n_iter_no_change": ("int", "Iterations without a better held-out log-likelihood before training stops."),
-    "learning_decay": ("float", "The step size of the k-th `partial_fit` after the first is (k + 2) ** -decay."),
+    "learning_decay": ("float", "Step k = 1, 2, ... of `partial_fit` has the step size (k + 2) ** -decay."),
 }
 VARIATIONAL = {  # of estimators with posteriors over their parameters
     "startprob_prior": "Parameters of the Dirichlet prior of the start distribution; None: 1 / n_components.",

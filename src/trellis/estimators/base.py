@@ -57,12 +57,11 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         """Initialise the emission attributes named by `letters`."""
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
-        """Estimate the parameters by EM. Parameters that are not set, and those named in `init_params`, are initialised
-        first.
+        """Estimate the parameters by EM.
 
-        `sample_weight` has a weight for each sequence. `states` has the state of each observation where it is known,
-        and -1, NaN or None elsewhere. `y` exists for scikit-learn and is ignored. As in hmmlearn, `fit(X, lengths)`
-        also works: lengths passed as the second positional argument are recognised."""
+        Parameters that are not set, and those named in `init_params`, are initialised first. `sample_weight` has a
+        weight for each sequence. `states` has the known states of observations, and -1, NaN or None for the others. `y`
+        exists for scikit-learn and is ignored, but lengths as the second argument are recognised, as in hmmlearn."""
         lengths = lengths_of(X, y, lengths)
         self._check_settings()
         self._forget()

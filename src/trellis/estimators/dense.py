@@ -30,7 +30,7 @@ from trellis.types import Counts
 @documented()
 @dataclass(repr=False, eq=False)
 class GaussianDenseHMM(DenseChain, GaussianHMM):
-    """A GaussianHMM whose start and transition probabilities are parameterised by embeddings.
+    """A GaussianHMM whose start and transition probabilities are computed from vectors, as in a DenseHMM.
 
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> trellis.GaussianDenseHMM(2, random_state=0).fit(X).means_.shape
@@ -51,11 +51,12 @@ class GaussianDenseHMM(DenseChain, GaussianHMM):
 class DenseHMM(DenseChain, CategoricalHMM):
     """A CategoricalHMM whose probabilities are computed from vectors of states and symbols by a kernel k.
 
-    The transition matrix is A[i, j] ∝ k(z_i, u_j), the start distribution pi[i] ∝ k(z_start, u_i), and the emission
-    matrix B[i, j] ∝ k(w_i, v_j). Fitted attributes: `u_`, `z_` [K, l], `z_start_` [l], `w_` [K, l'] and `v_` [V, l'],
-    where l is `n_dims` and l' is `emission_dims`. `params` lists the vectors to train, and `init_params` lists the
-    vectors to initialise, one letter for each; s stands for z_start. For example, `params="zv"` trains z and v, and
-    keeps u, w and z_start at their initial values.
+    - Transition matrix: A[i, j] ∝ k(z_i, u_j).
+    - Start distribution: pi[i] ∝ k(z_start, u_i).
+    - Emission matrix: B[i, j] ∝ k(w_i, v_j).
+
+    The fitted vectors are `u_`, `z_` [K, l], `z_start_` [l], `w_` [K, l'] and `v_` [V, l'], where l is `n_dims` and l'
+    is `emission_dims`. For example, `params="zv"` trains only z and v.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape

@@ -105,10 +105,10 @@ def legend_above(axes: Any) -> None:
 
 
 def plot_transitions(model: Any, *, n: int = 20, ax: Any = None) -> Any:
-    """Plot the transition matrix as a heat map, with the values if they fit into the cells, or else with a scale.
+    """Plot the transition matrix as a heat map.
 
-    For an HMM language model, the matrix has the `n` most informative states, labelled with their most probable words
-    and ordered so that similar states are adjacent.
+    For an HMM language model, plot the transitions between the `n` most informative states. States are labelled with
+    their most probable words, and similar states are adjacent.
 
     Parameters
     ----------

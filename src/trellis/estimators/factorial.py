@@ -24,11 +24,10 @@ BATCH_TOKENS = 8192
 
 @dataclass(repr=False, eq=False)
 class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A factorial HMM: several hidden chains (layers) that jointly emit each symbol. Takes the same input as
-    CategoricalHMM.
+    """A factorial HMM: several hidden chains (layers) that jointly emit each symbol.
 
-    `score` is exact. `fit`, `transform` and `predict` use a mean-field approximation, which is exact for a single layer
-    with the default `bound`.
+    The input is that of CategoricalHMM. `score` is exact. `fit`, `transform` and `predict` use a mean-field
+    approximation.
 
     Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood in each epoch; `symbols_`, the
     names of the symbols if the model was fitted to strings.

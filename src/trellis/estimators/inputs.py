@@ -47,9 +47,8 @@ class Observations(NamedTuple):
 def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
     """Read symbols: non-negative integers, or strings.
 
-    One sequence is a list, an array, a column [N, 1], a pandas column or a string. Several sequences are a list of
-    these, the rows of an array [S, T], or one concatenated sequence with `lengths`. A list of one-element lists is a
-    column."""
+    One sequence is a list, an array, a column [N, 1], a pandas column or a string. (A list of one-element lists is a
+    column.) Several sequences are a list of these, the rows of an array [S, T], or one sequence with `lengths`."""
     X = listed(list(X) if isinstance(X, str) else X)
     if hasattr(X, "columns") and len(X.columns) != 1:
         raise InputError(f"X is a DataFrame of {len(X.columns)} columns; pass one column of symbols, as in X['name'].")

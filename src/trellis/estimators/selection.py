@@ -78,19 +78,19 @@ def select_states(
     Parameters
     ----------
     model : estimator or class
-        An estimator or its class. Each fit sets its `n_components` and `random_state`. If the shape of another argument
-        depends on the number of states, pass a function of this number, for example `transmat_mask=left_right`.
+        An estimator or its class. Each fit sets its `n_components` and `random_state`. Arguments whose shape depends on
+        the number of states must be functions of this number, for example `transmat_mask=left_right`.
     X, lengths : array or list, array or None
         The observations and the lengths of their sequences, as for `fit`.
     n_components
         The numbers of states to try.
     criterion
-        bic | aic | held-out. `held-out` is the log-likelihood of held-out data: the fraction `validation_fraction` of
-        the sequences, or the end of a single sequence. The best candidate is then fitted to all data.
+        "bic", "aic" or "held-out". "held-out" is the log-likelihood of held-out sequences. The best candidate is then
+        fitted to all data.
     n_restarts
         The number of seeds for each number of states.
     validation_fraction
-        The fraction of the sequences that "held-out" holds out.
+        The fraction of the sequences to hold out.
     n_jobs
         The number of fits in parallel, as in scikit-learn. Results do not depend on it.
     random_state : int, RandomState or None

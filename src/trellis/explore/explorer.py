@@ -15,6 +15,7 @@ from trellis.explore.contexts import in_context, shortened
 from trellis.explore.endpoints import Endpoint
 from trellis.explore.fields import read_fields
 from trellis.explore.language import LanguageViews, in_bits
+from trellis.explore.later import Later, NotReadyError
 from trellis.explore.turns import LANES
 from trellis.explore.views import Answer, Turn, Views, answered, command, link, views_of
 from trellis.models.files import BUNDLED, find_model, load
@@ -44,7 +45,10 @@ class Explorer:
         return LANES if all(one.model.device.type == "cpu" for one in self.views) else 1
 
     def prepare(self, turn: Turn[Any]) -> None:
-        """Compute what takes long, for a thread in the background. A failure is kept for those who ask."""
+        """Compute what takes long, for a thread in the background. A failure is kept for those who ask. From now on,
+        answers that take long are computed in the background, too."""
+        for views in self.views:
+            views.later = Later()
         for views in self.views:
             try:
                 views.background(turn)
@@ -55,12 +59,17 @@ class Explorer:
     def answer(self, endpoint: Endpoint, given: Mapping[str, Any]) -> Answer:
         """The answer to a request; raises TrellisError if a field is wrong, or the model has no such answer."""
         values = read_fields(endpoint.fields, given)
-        if endpoint.both:
-            values.pop("model", None)
-            found = getattr(self, endpoint.name)(**values)
-        else:
-            found = answered(self.model(values["model"]), endpoint, values)
+        try:
+            found = self.found(endpoint, dict(values))
+        except NotReadyError as error:
+            return {"ready": False, "progress": error.progress, "doing": error.doing}
         return found | ({"link": link(endpoint, values)} if endpoint.view else {})
+
+    def found(self, endpoint: Endpoint, values: dict[str, Any]) -> Answer:
+        if not endpoint.both:
+            return answered(self.model(values["model"]), endpoint, values)
+        values.pop("model", None)
+        return getattr(self, endpoint.name)(**values)
 
     def model(self, number: int) -> Views:
         if number >= len(self.views):

@@ -1,8 +1,8 @@
 """Checks of every request before it reaches the explorer, and the headers of every response.
 
-A page of another site may send requests to a local server. Such requests carry the name of that site in `Origin`, or
-are marked by `Sec-Fetch-Site`; if its name was rebound to 127.0.0.1, it is in `Host`. All of them are refused. Only the
-page itself may be opened by a link on another site: that site cannot read it."""
+A page of another site may send requests to a local server. All of these are refused: the headers `Origin`,
+`Sec-Fetch-Site` and `Host` reveal them. Only the page itself may be opened by a link on another site, which cannot read
+it."""
 
 from __future__ import annotations
 
@@ -86,8 +86,9 @@ class Guard:
         return any(secrets.compare_digest(one.encode("utf-8", "replace"), wanted) for one in given)
 
     def redirect(self, scope: Scope, headers: Mapping[str, str]) -> Response | None:
-        """After a page was opened with the token: the same page without it, and a cookie. A strict cookie would not be
-        sent with the redirected request if the page was opened by a link."""
+        """A redirect from the address with the token to the same page without it, with a cookie.
+
+        The cookie is not strict: a strict cookie would not be sent if the page was opened by a link."""
         if self.token is None or scope["path"] != "/" or not query_token(scope):
             return None
         response = RedirectResponse("/", 303)

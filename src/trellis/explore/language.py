@@ -38,7 +38,7 @@ class LanguageViews(Views):
     @cached_property
     def examples(self) -> list[str]:
         """Sampled sentences of moderate length, preferably without unknown words."""
-        found = [one for one in self.model.sample(SAMPLES, SHORT, 1) if self.log_prob(one) is not None]
+        found = [one for one in self.model.sample(SAMPLES, SHORT, 1) if self.is_text(one)]
         found.sort(key=lambda one: (one.count(UNK), abs(len(one.split()) - SHORT // 2)))
         return [one for one in found if one.strip()][:EXAMPLES]
 
@@ -85,6 +85,13 @@ class LanguageViews(Views):
         sentences = self.model.sample(n, LONGEST_SENTENCE, seed)
         items = [{"text": one, "log_prob": self.log_prob(one)} for one in sentences]
         return {"items": items, "command": command("trellis", "sample", self.name, "-n", n, "--seed", seed)}
+
+    def is_text(self, sentence: str) -> bool:
+        """Whether the text of a sample can be encoded again."""
+        try:
+            return self.model.encode_line(sentence) is not None
+        except TrellisError:
+            return False
 
     def log_prob(self, sentence: str) -> float | None:
         """log p(sentence); None if the text of a sample cannot be encoded again."""

@@ -7,6 +7,7 @@ from typing import Any
 from trellis.explore.endpoints import ENDPOINTS, Endpoint
 from trellis.explore.fields import REQUIRED, Field
 
+LATER = "map", "classes", "smooth", "infill"  # may have to be asked again
 ERRORS = {
     "400": "A field is wrong, or the model has no such answer",
     "401": "The token is missing",
@@ -56,7 +57,7 @@ def schema(field: Field) -> dict[str, Any]:
 def responses(endpoint: Endpoint) -> dict[str, Any]:
     error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     found = {"200": {"description": "The answer", "content": {"application/json": {"schema": {"type": "object"}}}}}
-    found |= {"202": {"description": "Not computed yet"}} if endpoint.name in ("map", "classes") else {}
+    found |= {"202": {"description": "Not computed yet"}} if endpoint.name in LATER else {}
     return found | {status: {"description": text, **error} for status, text in ERRORS.items()}
 
 

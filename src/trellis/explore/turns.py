@@ -58,9 +58,10 @@ class Job:
 
 
 class Turns:
-    """Runs functions in a few threads, the lanes, in the order of their arrival. A client stops waiting after
-    `seconds`. Its query is then dropped from the queue, or stopped at its next torch operation. A slow query therefore
-    holds one lane for a limited time, and the others stay free.
+    """Runs functions in a few threads, in the order of their arrival.
+
+    A client stops waiting after `seconds`. Its query is then dropped from the queue, or stopped at its next torch
+    operation. A slow query therefore blocks one thread for a limited time only.
 
     The threads are daemons, so that the program can end while a query runs."""
 

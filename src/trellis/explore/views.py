@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from trellis.errors import TrellisError
 from trellis.explore.endpoints import Endpoint
+from trellis.explore.later import Later
 from trellis.explore.packed import StateTables
 from trellis.models.base import PersistedModel
 from trellis.registry import find_family
@@ -34,6 +35,7 @@ class Views:
 
     views: ClassVar[tuple[str, ...]] = ()
     failure = ""  # why the background work has ended, if it failed
+    later: Later | None = None  # for answers that take long, where those who ask can ask again
 
     def __init__(self, model: Any, name: str = "", folder: Path | None = None) -> None:
         """`name` is how the command line refers to the model; `folder` is that of its file, if there is one."""
@@ -119,8 +121,10 @@ class Views:
         return None
 
     def background(self, turn: Turn[Any]) -> None:
-        """Do slow computations. `turn` runs a function that uses the model, when there is room for it among the
-        queries; on a CPU, queries may run at the same time. Results may be kept in files beside the model."""
+        """Do slow computations. `turn(function)` runs a function that uses the model.
+
+        It waits until there is room among the queries; on a CPU, queries may run at the same time. Results may be kept
+        in files beside the model."""
 
 
 def is_number(value: Any) -> bool:

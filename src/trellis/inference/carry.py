@@ -41,6 +41,8 @@ class Carry(NamedTuple):
 
     def after(self, belief: Belief, lengths: Tensor | None, num_states: int) -> Carry:
         """The state after a batch: `belief`, or the old state for sequences that have no tokens in the batch."""
+        if self.all_fresh and lengths is not None:  # a sequence without tokens stays fresh, whatever its distribution
+            return Carry(belief, lengths == 0)
         waits = belief.ids is not None or not belief.probs.is_cuda  # on a GPU, a check would wait for the device
         if lengths is None or (waits and bool((lengths > 0).all())):
             return Carry(belief, torch.zeros_like(self.fresh))

@@ -16,24 +16,26 @@ share their sums over tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from trellis.constraints.automaton import Automaton
-from trellis.devices import draw_uniform
 from trellis.emissions.classed import Classed, Likelihoods
+from trellis.engines import replay
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
 from trellis.inference.constrained_lattice import Edges, Lattice, Span
 from trellis.inference.queries import Chain, normalised
-from trellis.transitions.base import invert
+from trellis.transitions import Dense
 
 LARGEST = 1 << 30  # numbers in the stored messages
 ENTRIES = 1 << 24  # temporary numbers in memory at a time
+PATIENCE, GRAPHS = 8, 8  # calls with the same shapes before a CUDA graph is made; graphs of a product
 
 
 class Position(NamedTuple):
@@ -85,6 +87,8 @@ class Product:
         self.ends = torch.ones_like(self.prior[0])
         if span.end is not None:
             self.ends = self.likelihoods.rows(torch.tensor([span.end], device=self.device))[0]
+        self.side_by_side, self.calls = self.device.type != "cpu", Counter[Hashable]()
+        self.graphs: dict[Hashable, replay.Replay] = {}
         self.messages = self.compute(self.sums, relaxed=False)
 
     @property
@@ -116,10 +120,25 @@ class Product:
 
     def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of some pairs [n], divided by exp of its scale: [n, K], [n]."""
+        if self.is_narrow(steps):
+            return self.before_side_by_side(steps, states)
         source, edge = self.lattice.edges_of(states)
         target = self.lattice.rows(steps[source] + 1, self.lattice.target[edge])
         edges = Edges(self.lattice.may_end(steps, states), source, target, self.lattice.label[edge])
         return self.joined(self.messages, edges, self.sums)
+
+    def before_side_by_side(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """`before` for all edges at a time, without waiting for the device."""
+        label, target = (part[states] for part in self.lattice.side_by_side)
+        rows = self.lattice.rows(steps.unsqueeze(-1) + 1, target)
+        ends, scales = self.lattice.may_end(steps, states), self.messages.scales[rows]
+        top = torch.maximum(scales.amax(-1), torch.where(ends, 0.0, -torch.inf).double())
+        top = top.masked_fill(top == -torch.inf, 0.0)
+        factor = (scales - top.unsqueeze(-1)).exp().to(self.dtype).unsqueeze(-1)
+        found = (self.sums[label] * self.messages.values[rows] * factor).sum(1)
+        found += (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
+        peak = found.amax(-1)
+        return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
 
     def joined(self, messages: Messages, edges: Edges, weights: Tensor, relaxed: bool = False) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
@@ -130,13 +149,13 @@ class Product:
         factor = (scales - top[source]).exp().to(self.dtype).unsqueeze(-1)
         found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
         for some in slices(len(source), ENTRIES // found.shape[1]):
-            terms = weights[label[some]] * messages.values[target[some]] * factor[some]
+            terms = messages.values[target[some]].mul_(weights[label[some]]).mul_(factor[some])
             if relaxed:
                 found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
             else:
                 found.index_add_(0, source[some], terms)
         peak = found.amax(-1)
-        return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
+        return found.div_(peak.masked_fill(peak == 0, 1.0).unsqueeze(-1)), top + peak.double().log()
 
     def begin(self, batch: int = 1, start: int | None = None) -> Position:
         """The position before the first token. `start` chooses the first state of the automaton, if it has several."""
@@ -147,6 +166,9 @@ class Product:
     def read(self, position: Position, tokens: Tensor, context: bool = False) -> tuple[Position, Tensor]:
         """The position after one more token [B], and log p(token | tokens so far) [B]. With `context`, the automaton
         does not read the token."""
+        return self.replayed(Product.extended, position, tokens, context)
+
+    def extended(self, position: Position, tokens: Tensor, context: bool) -> tuple[Position, Tensor]:
         joint = position.ahead * self.likelihoods.rows(tokens)
         total = joint.sum(-1)
         ahead = self.moves.forward(normalised(joint))
@@ -228,44 +250,14 @@ class Product:
         message is that of the automaton state to which the token leads."""
         rows, _, ends, _ = self.reached(position, self.messages)
         bounds = self.peaks[rows].log() + self.messages.scales[rows]
-        if self.span.end is not None:
-            bounds[:, self.lattice.classes[self.span.end]] = torch.where(ends, 0.0, -torch.inf).double()
+        if self.span.end is not None:  # the last class
+            bounds[:, -1] = torch.where(ends, 0.0, -torch.inf).double()
         return bounds[:, self.lattice.classes]
 
     @cached_property
     def peaks(self) -> Tensor:
         """The maximum of each stored message: [R + 1]."""
         return self.messages.values.amax(-1).double()
-
-    def sample(self, position: Position, generator: torch.Generator | None = None) -> list[list[int]]:
-        """Sample one continuation per sequence from p(tokens | tokens so far, constraint), without <eos>."""
-        found: list[list[int]] = [[] for _ in position.steps]
-        active = torch.arange(len(found), device=self.device)
-        uniform = draw_uniform((len(found), self.span.most + 1, 3), self.device, generator)
-        for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n do not depend on how many are drawn
-            going, tokens, states = self.draw(position, numbers[:, active])
-            active, position = active[going], position.some(going)
-            if not len(active):
-                break
-            for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
-                found[row].append(token)
-            after = self.lattice.after[position.states, self.lattice.classes[tokens]]
-            position = Position(self.moves.rows(states), position.steps + 1, after)
-        return found
-
-    def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Sample the next token from p(token | tokens so far, constraint), by inversion of uniform numbers [3, B].
-        Returns a mask [B] of the sequences that do not end here and, for these n sequences, the token and its state
-        [n].
-
-        States and tokens are sampled together, so this needs no product with the emission matrix."""
-        weights, _ = self.before(*position[1:])
-        states = invert(position.ahead.double() * weights, numbers[0])
-        choice = invert(self.choices(position, states), numbers[1])
-        going = choice < self.totals.shape[0]
-        states, choice = states[going], choice[going]
-        words = self.likelihoods.columns(states) * (self.lattice.classes == choice.unsqueeze(-1))
-        return going, invert(words.double(), numbers[2, going]), states
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
         """Weights of the classes of the next token and, in the last column, of the end: [B, C + 1]. They are
@@ -274,6 +266,26 @@ class Product:
         onward = self.totals[:, states].T * self.messages.values[rows, states.unsqueeze(-1)] * factor
         ending = self.ends[states] * ends * (-top).exp()
         return torch.cat([onward, ending.unsqueeze(-1)], -1)
+
+    def replayed(self, function: Callable[..., Any], *problem: Any) -> Any:
+        """function(self, *problem), which must not wait for the device. On a GPU, it is computed by a CUDA graph if
+        arguments of these shapes occur often."""
+        if not (replay.on_gpu(self.prior) and isinstance(self.moves, Dense) and self.is_narrow(problem[0].steps)):
+            return function(self, *problem)
+        key = function, replay.described(problem)
+        self.calls[key] += 1
+        if self.calls[key] <= PATIENCE:
+            return function(self, *problem)
+        if key not in self.graphs and len(self.graphs) >= GRAPHS:
+            self.graphs.clear()
+        return self.graphs.setdefault(key, replay.Replay(partial(function, self), 0, 1))(problem)
+
+    def is_narrow(self, steps: Tensor) -> bool:
+        """Whether the messages of all edges of some positions are computed side by side: on a GPU, if they fit into
+        memory."""
+        if not self.side_by_side:
+            return False
+        return len(steps) * self.lattice.side_by_side[0].shape[1] * self.transition.num_states <= ENTRIES
 
     def length_probs(self, position: Position) -> Tensor:
         """p(number of tokens | tokens so far, constraint) of one sequence, computed by a forward pass: [most + 1]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -54,12 +55,11 @@ class Onward(NamedTuple):
 class Lattice:
     """The automaton after t = 0 to `most` tokens. Its states are 0 to S - 1, and S, from which nothing is accepted.
 
-    All classes that lead from one state to the same next state form one edge; its label is the set of these classes. A
-    pair (t, s) that can be reached and can lead to acceptance has the row `place[t, s]`; for all other pairs, `place[t,
-    s]` is `size`. From a `certain` state, every stream is accepted. `starts` are the states of the automaton before the
-    first token."""
+    All classes that lead from one state to the same next state form one edge. `place[t, s]` is the row of a pair (t, s)
+    that can be reached and can lead to acceptance; for all other pairs, it is `size`. From a `certain` state, every
+    stream is accepted. `starts` are the states of the automaton before the first token."""
 
-    def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int] = (0,)) -> None:
+    def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int]) -> None:
         self.span, self.device, self.starts = span, device, starts
         dead, live = len(automaton.moves), automaton.live()
         moves, classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes
@@ -151,6 +151,17 @@ class Lattice:
         source = torch.arange(len(states), device=self.device).repeat_interleave(counts)
         within = torch.arange(len(source), device=self.device) - (counts.cumsum(0) - counts)[source]
         return source, self.begins[states][source] + within
+
+    @cached_property
+    def side_by_side(self) -> tuple[Tensor, Tensor]:
+        """The labels and targets of the edges of each state: [S + 1, D] each, for at most D edges. In the place of
+        missing edges, the target is S."""
+        place = torch.arange(max(1, int(self.counts.max())), device=self.device)
+        edge = (self.begins.unsqueeze(-1) + place).clamp(max=max(0, len(self.label) - 1))
+        missing = place >= self.counts.unsqueeze(-1)
+        if not len(self.label):
+            return torch.zeros_like(edge), torch.full_like(edge, len(self.counts) - 1)
+        return self.label[edge], self.target[edge].masked_fill(missing, len(self.counts) - 1)
 
     def onward(self, step: int, states: Tensor) -> Onward:
         """The edges of states after `step` tokens."""

@@ -98,9 +98,10 @@ def traced(product: Product, best: tuple[float, int, int, int], trace: Sequence[
 
 @torch.no_grad()
 def most_probable_tokens(product: Product, position: Position, limit: int = LIMIT) -> Best | None:
-    """The most probable continuation of one sequence; None if there is none. At most `limit` prefixes are kept per
-    length. The result is proved unless this limit dropped a prefix whose bound exceeds the probability of the
-    result."""
+    """The most probable continuation of one sequence; None if there is none.
+
+    At most `limit` prefixes are kept per length. The result is proved unless this limit dropped a prefix whose bound
+    exceeds the probability of the result."""
     first = most_probable_path(product, position)
     if first is None:
         return None

@@ -21,15 +21,13 @@ from torch import Tensor
 
 from trellis import engines
 from trellis.devices import Draws, draw_uniform
-from trellis.engines import log_space, reference, with_gaps
+from trellis.engines import log_space, reference, replay, with_gaps
 from trellis.engines.reference import AnyTransition, add_rows, at_states, last_step, to_dense, written_step
 from trellis.errors import TrellisError
 from trellis.parts import countable
 from trellis.transitions import Blocks, ClassBlocks, Samplable, TimeVarying, Transition
 from trellis.transitions.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
-
-MAX_ROUNDS, CONVERGED = 2000, 1e-7
 
 
 class LiveChain(NamedTuple):
@@ -109,9 +107,10 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
 
 
 def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
-    """Expected visits of some sequences, by row of the table of the chain's potentials. If a gap has made all states
-    live, `visits` [n T, K] has a row per step, which is restricted to the states that the observation of this step
-    allows."""
+    """Expected visits of some sequences, by row of the table of the chain's potentials.
+
+    If a gap has made all states live, `visits` [n T, K] has a row for each step. It is restricted to the states that
+    can emit the observation of the step."""
     potentials, ids = chain.potentials, chain.potentials.ids
     if ids is None:
         return visits
@@ -173,19 +172,29 @@ def counts(
     last state distribution. With `per_sequence`, the log-likelihood [B] and the starts [B, K] are not summed.
 
     `fresh` [B] marks the sequences that begin with the start distribution (default: all). The others continue an
-    earlier batch: `carried` is the state distribution at the last step of that batch, and `prior` is the same
-    distribution one transition later. For these, the transition into their first step is counted instead of a start.
-    This requires that transitions do not vary with time."""
+    earlier batch, and the transition into their first step is counted instead of a start. For these, `carried` is the
+    last state distribution of the earlier batch, and `prior` is the same one transition later. Transitions must then
+    not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
+    if fresh is None or carried is None or bool(fresh.all()):
+        fresh = carried = None
+    more = carried, fresh, per_sequence
+    made = replay.replayed_blocks("counts", expected, (prior, transition, potentials, lengths, *more))
+    if made is not None and float(made[0].log_likelihood.sum()) > -torch.inf:
+        return made
     chain = live_chain(prior, transition, potentials, lengths)
-
-    def finished(found: reference.Expected) -> tuple[Counts, Belief]:
-        return finish(found, chain, transition, carried, fresh, per_sequence)
-
     found = engines.expect(*chain[:4])
-    counted = finished(found)  # queued before the check for underflow, which waits for a GPU
+    counted = finish(found, chain, transition, *more)  # queued before the check for underflow, which waits for a GPU
     right = rescued("expect", chain, found)
-    return counted if right is found else finished(right)
+    return counted if right is found else finish(right, chain, transition, *more)
+
+
+def expected(
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None, *more: Any
+) -> tuple[Counts, Belief]:
+    """`counts` without a check for underflow."""
+    chain = live_chain(prior, transition, potentials, lengths)
+    return finish(engines.expect(*chain[:4]), chain, transition, *more)
 
 
 def finish(
@@ -198,13 +207,13 @@ def finish(
         collected = isinstance(chain.transition, ClassBlocks) and moves.dim() == 2
         moves = moves if collected else transition.collect(chain.ids[:, :-1], chain.ids[:, 1:], moves)
         entry, starts = (to_dense(Belief(w, chain.ids[:, 0]), transition.num_states) for w in (entry, starts))
-    if fresh is not None and carried is not None and not bool(fresh.all()):
+    if fresh is not None and carried is not None:
         if isinstance(transition, TimeVarying):
             raise TrellisError("Cannot count carried-over sequences with time-varying transitions.")
         starts = starts * fresh.unsqueeze(-1)
         before = to_dense(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.expected(before, entry)
-    starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below 0
+    torch._foreach_clamp_min_([starts, moves, visits], 0.0)  # rounding may go below 0
     if per_sequence:
         return Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits), chain.name_belief(belief)
     total, starts = log_norms.sum(dtype=torch.float64), starts.sum(0)
@@ -216,9 +225,8 @@ def viterbi(
 ) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] (-1 in the padding) and its log-probability log p(z, x) [B].
 
-    Ties go to the lowest state. A missing observation is marginalised, not maximised: its potential is one. The path is
-    therefore the most probable path given the observed symbols. To maximise over missing symbols as well, use max_x log
-    p(x | z) as the log-potential of that step."""
+    Ties go to the lowest state. Missing observations are summed out: the path is the most probable one given the
+    observed symbols. To maximise over missing symbols as well, use max_x log p(x | z) as their log-potential."""
     chain = live_chain(prior, transition, potentials, lengths)
     if chain.ids is None and potentials.ids is not None and isinstance(transition, Transition):
         return viterbi_with_gaps(chain, transition)
@@ -269,21 +277,6 @@ def sample_posterior(
     if (lost := lost_sequences(log_norms, chain)) is not None:
         path = put(path, log_space.sample(*chain.some(lost)[:4], uniform[lost]), lost)
     return name_states(path, chain.ids)
-
-
-@torch.no_grad()
-def stationary(start: Tensor, transition: Transition, ends: Tensor) -> Tensor:
-    """The stationary distribution of a chain that restarts after state z with probability ends(z): [K].
-
-    Iterates p <- (p + p A) / 2, which has the same fixed point as p <- p A and also converges for periodic chains."""
-    share = start
-    for _ in range(MAX_ROUNDS):
-        onward = transition.forward(share * (1 - ends)) + (share * ends).sum() * start
-        change = float((onward - share).abs().sum())
-        share = (share + onward) / (share + onward).sum()
-        if change < CONVERGED:
-            break
-    return share
 
 
 def name_states(path: Tensor, ids: Tensor | None) -> Tensor:

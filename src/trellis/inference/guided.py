@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from trellis.devices import draw_uniform
-from trellis.inference.constrained import ENTRIES, Position, Product
-from trellis.transitions.base import invert, search_cumulative
+from trellis.inference.constrained import ENTRIES, Position, Product, slices
+from trellis.transitions.base import invert, invert_each
 
 ROUNDS = (4, 16, 64)  # proposals per sequence
 
@@ -27,24 +27,33 @@ def sample_next(
 ) -> Tensor:
     """Sample the next token of B sequences from weights p(x) c(x)^alpha, given log p(x) [B, V]: [B]. The result is -1
     for a sequence whose weights are all zero."""
-    tokens, bounds = torch.full_like(position.steps, -1), product.largest_corrections(position)
-    cumulative = relative(weighted(log_probs, bounds, alpha)).cumsum(-1)
-    left = (cumulative[:, -1] > 0).nonzero().flatten()
+    tokens, left = torch.full_like(position.steps, -1), torch.arange(len(position.steps), device=product.device)
     for tries in ROUNDS:
+        uniform = draw_uniform((len(tokens), 2, tries), product.device, generator)[left]
+        tokens[left], open = product.replayed(propose, position.some(left), log_probs[left], uniform, alpha)
+        left = left[open]
         if not len(left):
             return tokens
-        uniform = draw_uniform((len(tokens), 2, tries), product.device, generator)[left]
-        proposed = search_cumulative(cumulative[left], uniform[:, 0])
-        pieces = torch.arange(len(left), device=left.device).split(max(1, ENTRIES // (tries * product.prior.shape[1])))
-        found = torch.cat([product.corrections_of(position.some(left[some]), proposed[some]) for some in pieces])
-        accepted = uniform[:, 1].log() < weighted(-alpha * bounds[left].gather(-1, proposed), found, alpha)
-        some, first = accepted.any(-1), accepted.int().argmax(-1, keepdim=True)
-        tokens[left[some]] = proposed.gather(-1, first).squeeze(-1)[some]
-        left = left[~some]
     whole = relative(weighted(log_probs[left], product.corrections(position.some(left)), alpha))
     drawn = invert(whole, draw_uniform((len(tokens),), product.device, generator)[left])
     tokens[left] = drawn.masked_fill(whole.sum(-1) == 0, -1)
     return tokens
+
+
+def propose(
+    product: Product, position: Position, log_probs: Tensor, uniform: Tensor, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """The first token of each sequence that is accepted, and whether there is none although tokens are possible.
+    `uniform` [B, 2, n] proposes and accepts n tokens."""
+    bounds = product.largest_corrections(position)
+    weights = relative(weighted(log_probs, bounds, alpha))
+    proposed = invert_each(weights, uniform[:, 0])
+    pieces = slices(len(proposed), ENTRIES // (proposed.shape[1] * product.prior.shape[1]))
+    found = torch.cat([product.corrections_of(position.some(rows), proposed[rows]) for rows in pieces])
+    accepted = uniform[:, 1].log() < weighted(-alpha * bounds.gather(-1, proposed), found, alpha)
+    possible, any = weights.amax(-1) > 0, accepted.any(-1)
+    first = proposed.gather(-1, accepted.int().argmax(-1, keepdim=True)).squeeze(-1)
+    return first.masked_fill(~(possible & any), -1), possible & ~any
 
 
 def relative(log_weights: Tensor) -> Tensor:

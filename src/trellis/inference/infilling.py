@@ -60,8 +60,9 @@ class Extended(NamedTuple):
 
 
 def best_words(chain: Chain, tokens: Tensor, lengths: Tensor | None, each: Tensor, limit: int = LIMIT) -> Filled:
-    """Fill the n gaps (-1) of sentences [B, T] with the words that are jointly most probable. `each` [n] are the most
-    probable words of every gap by itself, in the order of the gaps. If a sentence has only one gap, this is the best
+    """Fill the n gaps (-1) of sentences [B, T] with the words that are jointly most probable.
+
+    `each` [n] has the most probable word of each gap by itself. If a sentence has only one gap, this is the best
     word."""
     lengths = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
     missing = (tokens < 0) & (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1))

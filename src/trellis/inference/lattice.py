@@ -26,11 +26,11 @@ class Lattice(NamedTuple):
 
 
 @torch.no_grad()
-def solve(prior: Belief, transition: Transition, potentials: Potentials) -> Solved:
+def solve(prior: Belief, transition: Transition, potentials: Potentials, report: with_gaps.Report = bool) -> Solved:
     """Filter, smooth and find the Viterbi path of a batch of one sequence. Inference runs over live states; at a gap,
-    over all states."""
+    over all states. `report` is told the share of the work between adjacent gaps that is done."""
     if potentials.ids is not None and bool((potentials.rows < 0).any()):
-        found = with_gaps.solve(prior, transition, potentials)
+        found = with_gaps.solve(prior, transition, potentials, report)
         if bool(found.log_norms.isfinite().all()):  # otherwise it may have underflowed
             return found
     filtered = discrete.filter(prior, transition, potentials)
@@ -47,8 +47,8 @@ def solve(prior: Belief, transition: Transition, potentials: Potentials) -> Solv
 def lattice(found: Solved, transition: Transition, most: int, worth: float) -> Lattice:
     """The lattice of a sequence, with at most `most` states, each with a peak posterior of at least `worth`.
 
-    p(z_t, z_t+1 | x) = f_t(z_t) A(z_t, z_t+1) p(z_t+1 | x) / q_t+1(z_t+1), where f_t is the filtered distribution of
-    step t, and q_t+1 = f_t A is its prediction of the next step."""
+    p(z_t, z_t+1 | x) = f_t(z_t) A(z_t, z_t+1) p(z_t+1 | x) / q_t+1(z_t+1). Here f_t is the filtered distribution of
+    step t, and q_t+1 = f_t A is the prediction of the next step."""
     chosen = most_probable(found.posterior, most, worth)
     posterior, ahead = found.posterior[:, chosen].double(), found.filtered[:-1]
     visited = (ahead != 0).any(0).nonzero().flatten()

@@ -62,9 +62,8 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     """p(z_t | all observations except x_t): [B, T, K]. Zero in the padding, and where the other observations are
     impossible.
 
-    It is proportional to p_t r_t. Here p_t(z) is the filter's prediction of step t, and r_t(z) is p(x_>t | z_t) up to
-    scale, computed by the filter of the time-reversed chain. Neither depends on x_t, so x_t may contradict the other
-    observations."""
+    It is proportional to p(z_t | x_<t) p(x_>t | z_t). The first factor is the prediction of the filter. The second
+    comes from the filter of the time-reversed chain."""
     transition, steps = chain.transition, torch.arange(potentials.rows.shape[1], device=potentials.rows.device)
     lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
     inside = steps < lengths.unsqueeze(-1)

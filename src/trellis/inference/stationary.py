@@ -1,10 +1,11 @@
-"""The stationary distribution of a chain, by a linear solve that is batched and differentiable."""
+"""The stationary distribution of a chain, by a linear solve that is batched and differentiable, or by iteration."""
 
 import torch
 from torch import Tensor
 
-from trellis.inference import discrete
-from trellis.transitions import Dense
+from trellis.transitions import Dense, Transition
+
+MAX_ROUNDS, CONVERGED = 2000, 1e-7
 
 
 def stationary(matrix: Tensor) -> Tensor:
@@ -22,4 +23,19 @@ def long_run(start: Tensor, matrix: Tensor) -> Tensor:
     try:
         return stationary(matrix)
     except torch.linalg.LinAlgError:
-        return discrete.stationary(start, Dense(matrix), torch.zeros_like(start))
+        return with_restarts(start, Dense(matrix), torch.zeros_like(start))
+
+
+@torch.no_grad()
+def with_restarts(start: Tensor, transition: Transition, ends: Tensor) -> Tensor:
+    """The stationary distribution of a chain that restarts after state z with probability ends(z): [K].
+
+    Iterates p <- (p + p A) / 2, which has the same fixed point as p <- p A and also converges for periodic chains."""
+    share = start
+    for _ in range(MAX_ROUNDS):
+        onward = transition.forward(share * (1 - ends)) + (share * ends).sum() * start
+        change = float((onward - share).abs().sum())
+        share = (share + onward) / (share + onward).sum()
+        if change < CONVERGED:
+            break
+    return share

@@ -12,8 +12,9 @@ from trellis.types import Belief, Counts, Potentials
 
 
 def given(potentials: Potentials, states: Tensor) -> Potentials:
-    """The potentials given known states [B, T] (-1: unknown), with one row per step. If the state of a step is known,
-    all other states have the potential zero."""
+    """The potentials given known states [B, T] (-1: unknown), with one row per step.
+
+    If the state of a step is known, o_t is zero for all others."""
     names = torch.arange(potentials.table.shape[-1], device=states.device)
     excluded = (states >= 0).unsqueeze(-1) & (states.unsqueeze(-1) != names)
     return Potentials.of(potentials.gather().masked_fill(excluded, -torch.inf))

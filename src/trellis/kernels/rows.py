@@ -55,9 +55,10 @@ class Take(torch.autograd.Function):
 
 
 class Pick(torch.autograd.Function):
-    """values[index]. The gradient of values[i] is that of entry inverse[i] of the result, so all other entries with
-    index i must have zero gradient. If inverse is None, indices must be distinct, and values that are not picked have
-    zero gradient."""
+    """values[index], with a fast gradient.
+
+    The gradient of values[i] is taken from entry inverse[i] of the result alone; other entries with index i must have
+    zero gradient. If inverse is None, indices must be distinct."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:

@@ -64,6 +64,9 @@ class GradientModel(nn.Module):
 
     synchronises: bool = False  # whether its log-likelihood waits for the device, which rules out CUDA graphs
 
+    any_lengths: bool = False  # whether sentences of unequal lengths are treated as those of equal lengths
+    rough: bool = False  # whether a GPU multiplies matrices of float32 in TF32 during training
+
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the state after it (or None).
 

@@ -16,8 +16,9 @@ from trellis.types import Counts
 
 
 class TiedRows(NamedTuple):
-    """Transitions that are tied or frozen. Transitions with the same label have the same probability. If two rows share
-    a label, they have the same labels, each the same number of times."""
+    """Transitions that are tied or frozen. Transitions with the same label have the same probability.
+
+    If two rows share a label, they have the same labels, each equally often."""
 
     labels: Tensor  # [K, K] int64, each less than K * K
     repeats: Tensor  # [K, K] float: how often the label occurs among the trained entries of its row, at least 1

@@ -34,7 +34,7 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
 
     Sequences that do not begin in this batch continue from `carry`: their first transition is counted, not a start."""
     start, transition, emission = parts
-    potentials = emission.potentials(observations)
+    potentials = emission.potentials(observations).checked(lengths)
     carry = Carry.begin(len(lengths), parts.num_states, start) if carry is None else carry
     prior = carry.prior(start, transition, potentials.first_ids())
     fresh = None if carry.all_fresh else carry.fresh
@@ -175,8 +175,10 @@ class EMLearner:
 
 class StepwiseEMLearner(EMLearner):
     """Online EM for large texts. After each batch, the parameters are re-estimated from the running statistics
-    (`Running`), with the pseudocounts of a single batch. A batch that is much smaller than the first, such as the last
-    of an epoch, counts as a quarter of the first. Otherwise its pseudocounts would outweigh the statistics."""
+    (`Running`) and the pseudocounts.
+
+    A batch that is much smaller than the first, such as the last of an epoch, counts as a quarter of the first.
+    Otherwise the pseudocounts would outweigh its statistics."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)

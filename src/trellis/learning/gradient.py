@@ -25,9 +25,8 @@ class GradientLearner:
     """Minimises −log-likelihood per token; the state is carried over between batches without gradient.
 
     A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
-    is not finite. On a GPU, a whole step runs as one CUDA graph. Processes share the rows of a batch and add up their
-    gradients, outside of any graph: NCCL requires that a sum is captured by all processes or by none, but their batches
-    differ in shape, and each shape has a graph of its own.
+    is not finite. On a GPU, a whole step runs as one CUDA graph. Several processes share the rows of a batch and add up
+    their gradients outside of the graph.
     """
 
     runs_together: ClassVar[bool] = True  # in several processes
@@ -63,8 +62,10 @@ class GradientLearner:
         if batch.total is not None:
             torch.manual_seed((self.seed + self.steps) % 2**63)  # dropout may draw more numbers in some processes
             tensors["total"] = torch.tensor(batch.total)
-        choice = batch.equal_lengths, batch.all_fresh, batch.idle
-        steady = batch.equal_lengths and not self.model.synchronises and not distributed.sums_within_steps()
+        equal = batch.equal_lengths and not self.model.any_lengths
+        steady = (equal or self.model.any_lengths) and not self.model.synchronises
+        steady = steady and not distributed.sums_within_steps()
+        choice = equal, batch.all_fresh, batch.idle
         made = self.run(tensors, choice, steady)
         made = self.apply(made) if self.together else made
         self.steps, self.idle = self.steps + 1, batch.idle
@@ -97,7 +98,7 @@ class GradientLearner:
         belief = under("belief.", given)
         self.optimizer.zero_grad()
         carried = self.model.state_from_tensors(belief) if belief else None
-        with distributed.stepping(), self.gradients.arriving(self.run.capturing):
+        with distributed.stepping(), self.gradients.arriving(self.run.capturing), products_in_tf32(self.model.rough):
             log_likelihood, state = self.model.log_likelihood(batch, carried)
             tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
             log_likelihood = log_likelihood * 0 if idle else log_likelihood
@@ -127,6 +128,8 @@ class GradientLearner:
     def evaluated(self) -> Iterator[None]:
         """A context with the model in evaluation mode, with averaged weights if there is an average."""
         self.model.eval()
+        for weight in self.weights.values():  # graphs and kernels change weights without torch's notice
+            torch.autograd.graph.increment_version(weight)
         try:
             with self.average.applied() if self.average else nullcontext():
                 yield
@@ -169,6 +172,18 @@ class GradientLearner:
         }
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {i: s for i, s in state.items() if s}, "param_groups": groups})
+
+
+@contextmanager
+def products_in_tf32(allowed: bool) -> Iterator[None]:
+    """A context in which a GPU may multiply matrices of float32 in TF32."""
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32
+    products.allow_tf32 = before or allowed
+    try:
+        yield
+    finally:
+        products.allow_tf32 = before
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

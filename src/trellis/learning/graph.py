@@ -1,7 +1,7 @@
 """Repeated GPU work as a CUDA graph, so that hundreds of small kernels cost one launch."""
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ class Captured(NamedTuple):
 class Graphed:
     """Calls `work(tensors, choice)` with tensors on a device. On a GPU, after `patience` calls with the same shapes,
     the work is captured and then replayed, if the caller marks it `steady`. Such work must not synchronise with the
-    device, and may keep results only by writing them in place."""
+    device, and may keep results only by writing them in place. The graphs of all shapes share their memory, since they
+    are replayed one after another."""
 
     def __init__(self, work: Work, device: torch.device, patience: int = 5) -> None:
         self.work, self.device, self.patience = work, device, patience
@@ -27,6 +28,7 @@ class Graphed:
         self.captured: dict[Hashable, Captured] = {}
         self.stream: torch.cuda.Stream | None = None
         self.capturing = False
+        self.pool: Any = None  # the memory of the graphs
 
     def __call__(self, given: Tensors, choice: Hashable, steady: bool) -> Tensors:
         if self.device.type != "cuda":
@@ -64,11 +66,13 @@ class Graphed:
         given = {name: value.clone() for name, value in given.items()}
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             made = self.work(given, choice)
+        self.pool = graph.pool()
         return Captured(graph, given, made)
 
     def forget(self) -> None:
         """Free the captured graphs."""
         self.captured.clear()
         self.seen.clear()
+        self.pool = None

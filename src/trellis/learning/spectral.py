@@ -149,9 +149,10 @@ def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities
 
 
 def initial(given: Moments, states: int, seed: int = 0, draws: int = 10) -> Probabilities:
-    """An initialisation for EM or gradient training. The candidates are the anchor estimate and several eigenvector
-    estimates. The best of them are refined by EM on the triples. The one that then fits best is smoothed, so that it
-    has no zeros."""
+    """An initialisation for EM or gradient training: the best of the anchor estimate and several eigenvector estimates.
+
+    The most promising candidates are refined by EM on the triples before they are compared. The result is smoothed, so
+    that it has no zeros."""
     found = by_anchors(given, states), *(by_eigenvectors(given, states, seed + draw) for draw in range(draws))
     best = sorted(found, key=lambda model: misfit(given, model))[:IMPROVED]
     return min((improved(given, model) for model in best), key=lambda model: misfit(given, model)).smoothed(SMOOTHING)
@@ -184,9 +185,10 @@ def misfit(given: Moments, model: Probabilities) -> float:
 
 
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
-    """Assumes that each state has an anchor, a word that no other state emits. The neighbours of a word x are then a
-    mixture of those of the anchors, with weights p(z | x), so anchors are extreme points. An anchor must have a
-    frequency of at least `smallest`."""
+    """An estimate that assumes that each state has an anchor, a word that no other state emits.
+
+    The neighbours of any word x are then a mixture of the neighbours of the anchors, with weights p(z | x). An anchor
+    must have a frequency of at least `smallest`."""
     contexts = neighbours(given.pairs.toarray())
     frequent = np.flatnonzero(given.single >= smallest)
     if len(frequent) < states:

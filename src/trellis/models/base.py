@@ -279,9 +279,9 @@ class PersistedModel(ABC):
     def constrain(
         self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
     ) -> Conditioned:
-        """The distribution over sentences of `least` to `most` words (by default at most 100), given that they satisfy
-        a constraint. Its methods compute the probability of the constraint, samples, next words and the most probable
-        sentence. With `complete=False`, the constraint applies to a stream of exactly `most` tokens, in which `<eos>`
+        """The distribution over the sentences of `least` to `most` words that satisfy a constraint.
+
+        The default of `most` is 100. With `complete=False`, a text is a stream of exactly `most` tokens, in which <eos>
         is a token like any other.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
@@ -311,8 +311,9 @@ class PersistedModel(ABC):
         raise self.refusal("draw", *CHAIN)
 
     def explore(self, other: PersistedModel | None = None) -> Any:
-        """A notebook widget with the views of `trellis explore`. `other` is a second model, to compare with this one.
-        The widget needs anywidget.
+        """A notebook widget with the views of `trellis explore`. It needs anywidget.
+
+        `other` is a second model, to compare with this one.
 
         >>> shown = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.explore()  # doctest: +SKIP
         """
@@ -320,10 +321,10 @@ class PersistedModel(ABC):
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """A float32 feature vector for each word, [T, D]. `kind` is a key of the model's `embed_kinds`; the default is
-        the first key.
+        """A float32 feature vector for each word, [T, D].
 
-        By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
+        `kind` is one of the model's `embed_kinds`; the default is the first. By default the sentence is complete, and
+        <eos> follows it. With `complete=False` it may continue.
 
         >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.embed("a b b", "viterbi").sum(1)
         array([1., 1., 1.], dtype=float32)
@@ -339,10 +340,11 @@ class PersistedModel(ABC):
     def embed_rows(self, text: Text, kind: str | None = None, top: int = 0) -> list[dict[str, Any]]:
         """The features of `embed` as a list of dicts, one for each token; `pandas.DataFrame(rows)` makes a data frame.
 
-        The keys are `sentence`, `number`, `token`, `start`, `end` and `vector`. `sentence` is the number of the
-        sentence and `number` is the number of the token within it, both counted from 1. `start` and `end` are the
-        character offsets of the token in the text. With `top`, a token has one dict for each of its `top`
-        most probable states instead.
+        With `top`, there is one dict for each of the `top` most probable states of a token. The keys are:
+
+        - `sentence`, `number`: the number of the sentence, and of the token within it, from 1;
+        - `token`, `start`, `end`: the token, and its character offsets in the text;
+        - `vector`, or `layer`, `rank`, `state` and `probability`.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [(row["token"], row["start"], row["end"]) for row in model.embed_rows("a  b", top=1)]

@@ -15,6 +15,7 @@ from trellis.devices import check_integer, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_sampling import sample
 from trellis.inference.constrained_search import Explained, most_probable_path, most_probable_tokens
 from trellis.inference.infilling import LIMIT
 from trellis.inference.prefixes import Prefix, Prefixes
@@ -44,12 +45,11 @@ class Sampled(NamedTuple):
 
 
 class Conditioned:
-    """The distribution of a model over sentences that satisfy a constraint. All queries are exact, except that the
-    search of `best` may reach its limit (see `proved`).
+    """The distribution of a model over the sentences of `least` to `most` words that satisfy a constraint.
 
-    A `prompt` is the beginning of a sentence. The constraint applies to the whole sentence, prompt included. Sentences
-    have `least` to `most` words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a
-    token like any other.
+    All queries are exact, except that the search of `best` may reach its limit (see `proved`). A `prompt` is the
+    beginning of a sentence; the constraint applies to the whole sentence, prompt included. With `complete=False`, a
+    text is a stream of exactly `most` tokens, in which <eos> is a token like any other.
     """
 
     def __init__(self, model: ChainModel, constraint: Constraint, automaton: Automaton, product: Product, start: int):
@@ -62,8 +62,9 @@ class Conditioned:
     def several(
         cls, model: ChainModel, constraints: Sequence[Constraint], least: int, most: int | None, complete: bool
     ) -> list[Conditioned]:
-        """A model under each of several constraints. The backward messages of all constraints are computed together,
-        so that each step takes a single product with the transition matrix."""
+        """A model under each of several constraints.
+
+        Each step takes a single product with the transition matrix for all constraints together."""
         check_integer(least, "smallest number of words", 0, MOST_WORDS)
         most = max(least, 100) if most is None else check_integer(most, "largest number of words", 0, MOST_WORDS)
         if not 0 <= least <= most or (not complete and most < 1):
@@ -138,7 +139,7 @@ class Conditioned:
         check_integer(n, "number of sentences", most=MOST_SAMPLES)
         tokens, position = self.at(prompt)
         many = Position(*(part.expand(n, *part.shape[1:]) for part in position))
-        return [[*tokens, *row] for row in self.product.sample(many, seeded(seed))]
+        return [[*tokens, *row] for row in sample(self.product, many, seeded(seed))]
 
     @torch.no_grad()
     def predict(self, prompt: Text = "", n: int = 10) -> Ranked:
@@ -154,8 +155,9 @@ class Conditioned:
         return BestSentence(self.text([*tokens, *found.tokens]), found.log_prob + self.read(tokens), found.proved)
 
     def viterbi(self, prompt: Text = "") -> tuple[str, Path]:
-        """The sentence and its path of states with the highest joint probability, among sentences that begin with the
-        prompt. The path covers the words after the prompt, and <eos>."""
+        """The sentence and path of states with the highest joint probability, given the prompt.
+
+        The path covers the words after the prompt, and <eos>."""
         tokens, position = self.at(prompt)
         found: Explained | None = most_probable_path(self.product, position)
         assert found is not None
@@ -191,5 +193,5 @@ def sample_each(found: Sequence[Conditioned], seed: int = 0) -> list[str]:
     product = found[0].product
     first = product.begin(len(found))
     first = first._replace(states=torch.tensor([one.start for one in found], device=product.device))
-    rows = product.sample(first, torch.Generator().manual_seed(seed))
+    rows = sample(product, first, torch.Generator().manual_seed(seed))
     return [one.text(row) for one, row in zip(found, rows, strict=True)]

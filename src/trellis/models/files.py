@@ -36,9 +36,10 @@ def save_model(
     path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False,
     training: Mapping[str, Tensor] | None = None,
 ) -> None:  # fmt: skip
-    """Save a model. `about` is additional JSON metadata, such as data and scores. With `half`, float32 numbers are
-    stored as float16. If `training`, the state of a learner, is given, the file is a checkpoint, which can also be
-    loaded as a model."""
+    """Save a model. `about` is additional JSON metadata, such as data and scores.
+
+    With `half`, float32 numbers are stored as float16. With `training`, the state of a learner, the file is a
+    checkpoint, which can also be loaded as a model."""
     header = {
         "format": FORMAT,
         "schema": str(SCHEMA),
@@ -73,8 +74,8 @@ def load(path: str | Path, kind: type[M] | None = None, device: str | torch.devi
     Parameters
     ----------
     path
-        The file or folder. "demo" is a small HMM that comes with the package, trained on Python's documentation, unless
-        the working directory contains a model called "demo".
+        The file or folder. "demo" is a small HMM that comes with the package. A model called "demo" in the working
+        directory takes precedence.
     kind
         The expected class, such as `trellis.HMM`. If the model is not an instance of it, an error is raised.
     device

@@ -19,6 +19,7 @@ from trellis.devices import draw_uniform, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_sampling import draw
 from trellis.inference.guided import sample_next
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.models.base import LanguageModel
@@ -38,11 +39,10 @@ class Particles(NamedTuple):
 
 
 class Guide:
-    """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint. The constraint
-    applies to the tokens between the prompt and the end token. There are `least` to `most` of them.
+    """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint.
 
-    `alpha` scales the correction of log-probabilities. With 1, the correction follows Bayes' rule. With 0, it only
-    excludes tokens after which the constraint cannot be satisfied."""
+    The constraint applies to the tokens after the prompt. There are `least` to `most` of them. `alpha` is the weight of
+    the correction: 1 is Bayes' rule. 0 only excludes tokens after which the constraint cannot be satisfied."""
 
     def __init__(self, product: Product, alpha: float = 1.0, cache: int = 256) -> None:
         self.product, self.alpha = product, alpha
@@ -67,12 +67,11 @@ class Guide:
     def processor(
         self, pad: int | None = None, attention_mask: Tensor | None = None, seed: int | None = None
     ) -> Processor:
-        """A logits processor for one call of `generate` of `transformers`. Prompts of different lengths are padded on
-        the left. To mark the padding, pass its token id as `pad`, or pass the attention mask [B, T], which is zero at
-        the padding.
+        """A logits processor for one call of `generate` of `transformers`.
 
-        With a seed, the processor samples the next token itself and excludes all others. This is several times faster
-        than correcting the scores of all tokens. Do not combine a seed with beams, temperature or top-p."""
+        If prompts have different lengths, pad them on the left, and pass the attention mask [B, T] or the token id of
+        the padding (`pad`). With a seed, the processor samples the next token itself, which is several times faster. Do
+        not combine a seed with beams, temperature or top-p."""
         return Processor(self, pad, attention_mask, seed)
 
     @torch.no_grad()
@@ -91,9 +90,11 @@ class Guide:
 
     @torch.no_grad()
     def particles(self, model: LanguageModel, n: int = 100, prompt: Text = "", seed: int = 0) -> Particles:
-        """Sequential Monte Carlo. The HMM, conditioned on the constraint, proposes tokens. Each text is weighted by the
-        ratio of its probabilities under the guided model and under the HMM. If the effective sample size falls below n
-        / 2, texts are resampled systematically."""
+        """Samples by sequential Monte Carlo: texts with weights.
+
+        The HMM, conditioned on the constraint, proposes tokens. The weight of a text is its probability under the
+        guided model divided by that under the HMM. If the effective sample size falls below n / 2, texts are
+        resampled."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
         total, least = float(self.product.log_prob(self.positions(writer.prefixes()[:1]))), float(n)
@@ -102,8 +103,8 @@ class Guide:
                 break
             position = self.positions(writer.prefixes())
             numbers = draw_uniform((3, n), weights.device, generator)[:, writer.active]
-            going, words, _ = self.product.draw(position, numbers)
-            tokens = torch.full_like(position.steps, writer.end).index_put((going,), words)
+            ends, words, _ = draw(self.product, position, numbers)
+            tokens = words.masked_fill(ends, writer.end)
             theirs = writer.forecast().gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
             weights[writer.active] += theirs.double() - self.product.log_prob_of(position, tokens)
             if bool((weights == -torch.inf).all()):
@@ -142,11 +143,11 @@ def guide(
     least, most
         The smallest and the largest number of tokens of a text.
     alpha
-        The weight of the correction in log-probabilities: 1 is Bayes' rule, and 0 only excludes tokens after which the
-        constraint cannot be satisfied.
+        The weight of the correction: 1 is Bayes' rule. 0 only excludes tokens after which the constraint cannot be
+        satisfied.
     alphabet
-        The text of each token; by default, from the HMM's vocabulary. If both models use the ids of an external
-        tokenizer, such as that of a `transformers` model, pass `Alphabet.of_tokenizer(tokenizer)`.
+        The text of each token; by default, that of the HMM's vocabulary. For a `transformers` model, pass
+        `Alphabet.of_tokenizer(tokenizer)`.
     cache
         The number of prefixes whose state distributions are kept.
 
@@ -225,8 +226,8 @@ class Writer:
 class Processor:
     """A logits processor of `transformers`: adds the corrections to the scores of every text that has not ended.
 
-    The tokens of the first call are the prompt. Beams and reordered batches need no bookkeeping, since every row is
-    looked up by its tokens. Tokens of the prompt that are not in the HMM's vocabulary are skipped."""
+    The tokens of the first call are the prompt. Each row is looked up by its tokens, so beams and reordered batches
+    work. Tokens of the prompt that are not in the HMM's vocabulary are skipped."""
 
     def __init__(self, guide: Guide, pad: int | None, attention_mask: Tensor | None, seed: int | None = None) -> None:
         self.guide, self.pad = guide, pad

@@ -36,8 +36,10 @@ class Sentence(NamedTuple):
 
 
 def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, column: str | None = None) -> Recipe:
-    """The recipe for reading queries. The reader is `reader` if given, else that of the file's suffix, else that of the
-    training text. Error messages name the options of the command line."""
+    """The recipe for reading queries.
+
+    The reader is `reader` if given, else that of the file's suffix, else that of the training text. Error messages name
+    the options of the command line."""
     own = model.about.get("reader", "text")
     chosen = reader or (own if path is None else reader_of_suffix(suffix_of(path), own))
     recipe = Recipe(chosen, column or model.about.get("column", ""), model.vocab.tokenizer)

@@ -1,8 +1,8 @@
 """Query inputs as token ids: one sentence, or a list of sentences in batches of similar length.
 
-A string or a 1-D array of ids is one sentence and gives one result. Anything else (another sequence, a pandas column of
-strings, an iterator) is a list of sentences and gives a list of results. The sentences of a list are strings, sequences
-of tokens, 1-D arrays of ids, or rows of a 2-D array."""
+A string or a 1-D array of ids is one sentence and gives one result. Anything else, such as a list, a pandas column or
+an iterator, is a list of sentences and gives a list of results. The sentences of a list are strings, sequences of
+tokens, 1-D arrays of ids, or rows of a 2-D array."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch

@@ -46,7 +46,7 @@ def axes_or_new(ax: Any) -> Any:
 
 @contextmanager
 def figure_style(width: str | float = "column", height: float | None = None) -> Iterator[None]:
-    """Set matplotlib's style for a figure in a paper; figures made inside the block have it.
+    """A context manager that sets matplotlib's style for figures in papers.
 
     Text has 7 or 8 points, fonts are embedded in PDF files, and colours are those of the report.
 

@@ -44,10 +44,11 @@ def paired_bootstrap(
 
 
 def paired_bits(log_probs: Sequence[np.ndarray], ends: Sequence[np.ndarray], characters: np.ndarray) -> Difference:
-    """Compare bits per character, given both models' log-probabilities of the tokens of one text. The models may divide
-    the text into different tokens. `ends` are the offsets [S + 1] of the sentences in the tokens of each model, and
-    `characters` are their offsets in the characters of the text. With fewer than FEWEST sentences, there is no interval
-    and no p-value."""
+    """Compare bits per character, given both models' log-probabilities of the tokens of one text.
+
+    The models may divide the text into different tokens. `ends` are the offsets [S + 1] of the sentences in the tokens
+    of each model, and `characters` are their offsets in the text. With fewer than FEWEST sentences, there is no
+    interval and no p-value."""
     pairs = zip(log_probs, ends, strict=True)
     sums = [np.add.reduceat(x, offsets[:-1]) / np.log(2) for x, offsets in pairs]
     totals = np.stack([*sums, np.diff(characters)], 1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trellis.corpus import Split, Vocabulary
+from trellis.corpus import Corpus, Split, Vocabulary
 from trellis.corpus.cache import trust_source
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.errors import TrellisError
@@ -143,17 +143,18 @@ def compare(
     split
         The split of the corpus; by default the test split, or all of a text that has no splits.
     interpolate
-        Add the linear mixture of all models: those passed, the n-gram model and the dynamic ones.
+        Add the linear mixture of all models.
     contexts
-        The number of contexts in which two models differ most, for each comparison with the first model.
+        The number of contexts to return in which a model differs most from the first.
     device
         "cpu", "cuda", or "auto": the GPU if there is one.
     open_vocabulary
         Allow different vocabularies: unknown words are spelled out by a character model.
     ngram
-        Add an n-gram model of this order, estimated from the training text of the first model; 0: none.
+        Add an n-gram model of this order, estimated from the training text of the first model; 0: none. If the model
+        was trained on a text from Python, pass the Corpus as `data`.
     cache
-        Add the linear mixture of the same models and a unigram cache, in which recent words are more probable.
+        Add the linear mixture of all models and a unigram cache, in which recent words are more probable.
     dynamic
         Add each model under dynamic evaluation, in which its weights adapt to the text.
 
@@ -171,7 +172,7 @@ def compare(
     if not entries:
         raise TrellisError("There is nothing to compare; pass at least one model.")
     if ngram:
-        entries.append(ngram_of(entries[0].model, ngram))
+        entries.append(ngram_of(entries[0].model, ngram, data))
     learning = [entry for entry in entries if isinstance(entry.model, GradientModel)]
     if dynamic and not learning:
         raise TrellisError("No dynamic evaluation: none of the models has a gradient.")
@@ -224,15 +225,26 @@ def with_names(models: Sequence[Model] | Mapping[str, Model], device: str) -> li
 def adapted(entry: Entry, data: Any) -> Entry:
     """A model under dynamic evaluation, with the rate and decay that are best on the validation split."""
     model = entry.model
-    adapting = Dynamic(model, load_split(model, None, "train"))
+    adapting = Dynamic(model, training_text(model, data))
     how = adapting.choose(split_of(model, data, "valid"))
     return Entry(f"{entry.name}, dynamic", model, (adapting, how))
 
 
-def ngram_of(model: LanguageModel, order: int) -> Entry:
+def training_text(model: LanguageModel, data: Any) -> Split:
+    """A model's training text, as its file names it, or the training split of a Corpus."""
+    if "data" not in model.about and isinstance(data, Corpus) and "train" in data.splits:
+        return split_of(model, data, "train")
+    if "data" not in model.about:
+        raise TrellisError(
+            "The model does not record its training text; in Python, pass a Corpus with a training split as `data`."
+        )
+    return load_split(model, None, "train")
+
+
+def ngram_of(model: LanguageModel, order: int, data: Any) -> Entry:
     """An n-gram model of a model's training text, and its name. The n-gram model reads texts in the same way as the
     model."""
-    other = find_family("ngram").load("model").fit(model.vocab, load_split(model, None, "train"), order)
+    other = find_family("ngram").load("model").fit(model.vocab, training_text(model, data), order)
     other.about = {name: value for name, value in model.about.items() if name != "teacher"}
     return Entry(f"{other.name} of the training text", other)
 

@@ -159,7 +159,7 @@ def split_of(model: LanguageModel, data: Any = None, name: str | None = None, re
 def with_vocabulary(model: LanguageModel, config: DataConfig) -> Corpus:
     """A corpus encoded with the model's vocabulary. The cache usually has the training corpus with this vocabulary."""
     if config == data_of(model):
-        corpus = load_corpus(config)
+        corpus = load_corpus(config, report=False)  # training has reported them
         if corpus.vocab.words == model.vocab.words:
             return corpus
     return load_corpus(config, vocab=model.vocab, reader=model.about.get("reader", "text"))
@@ -171,8 +171,7 @@ def load_split(
     """A split of `source` (default: the training corpus), encoded with the model's vocabulary.
 
     The default split is test, or the whole text if the source has no splits. A source other than the training corpus is
-    read by `reader`. By default, the suffix of the source determines the reader; if no reader has this suffix, the
-    source is read in the same way as the training text."""
+    read by `reader` or, by default, by the reader of its suffix. Other suffixes are read like the training text."""
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)

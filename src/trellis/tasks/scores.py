@@ -15,8 +15,8 @@ class Scores:
     values
         The scores by name, such as "valid" and "test".
     rows
-        The rows of the table, all with the same keys. For a language model, each row is a model: baselines first, this
-        model last. For other models, each row is a split.
+        The rows of the table. For a language model, each row is a model: baselines first, this model last. For other
+        models, each row is a split.
     headline
         The name of the main score.
 

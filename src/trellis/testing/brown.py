@@ -94,10 +94,10 @@ def place(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarra
 
 
 def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> float:
-    """All words choose a class in parallel; then those that would move again choose one by one. Returns the gain in
-    nats.
+    """Move words between classes. Returns the gain in nats.
 
-    A word then moves only if that raises the mutual information; the last word of a class stays.
+    All words choose a class in parallel. Those that would move choose again one by one, and move only if that raises
+    the mutual information. The last word of a class stays.
     """
 
     def choice(word: int) -> tuple[int, float]:

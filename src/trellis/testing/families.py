@@ -48,8 +48,9 @@ sys.exit("torch" in sys.modules)
 
 
 def check_family(family: str | Family, data: Sequence[Any] | None = None, **settings: Any) -> None:
-    """Check a family. It is trained on a few sentences, in memory and in a temporary folder; it is stopped and resumed,
-    saved and loaded. The queries that its kind of model supports are checked too.
+    """Check a family: training, resuming, saving and loading, and the queries that its models support.
+
+    It is trained on a few sentences, in memory and in a temporary folder.
 
     Parameters
     ----------

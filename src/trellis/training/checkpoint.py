@@ -144,7 +144,7 @@ def _advice(path: Path) -> str:
 
 
 def _random_state() -> dict[str, Tensor]:
-    devices = [torch.cuda.get_rng_state(device) for device in _devices()]
+    devices = [torch.cuda.get_rng_state(device) for device in _devices()] if torch.cuda.is_initialized() else []
     return {"random.cpu": torch.get_rng_state()} | {f"random.cuda.{i}": state for i, state in enumerate(devices)}
 
 

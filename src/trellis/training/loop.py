@@ -233,8 +233,9 @@ class _Run:
         return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
 
     def _tick(self, signalled: bool = False) -> tuple[float, bool]:
-        """Add the time since the last call to the total. Returns this time, and whether a signal has arrived, both the
-        largest over all processes; only steps count towards the speed."""
+        """Add the time since the last call to the total. Returns this time, and whether a signal has arrived.
+
+        Both are the largest over all processes. Only steps count towards the speed."""
         own = time.monotonic() - self.clock
         self.clock += own
         elapsed, interrupted = distributed.largest(own, signalled)

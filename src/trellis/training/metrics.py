@@ -13,8 +13,9 @@ VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity; percentage of
 
 
 class MetricsFile:
-    """Records lines of metrics and appends them to a file, if there is one. On opening, only its first `lines` are
-    kept: later ones were written by a killed run after its last checkpoint."""
+    """Records lines of metrics and appends them to a file, if there is one.
+
+    On opening, only the first `lines` are kept. A killed run wrote the others after its last checkpoint."""
 
     def __init__(self, path: Path | None, lines: int) -> None:
         self.path = path

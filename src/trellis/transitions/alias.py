@@ -26,8 +26,8 @@ def alias_tables(weights: Tensor) -> Alias:
     """One table per row of weights [m, n], in O(m n log n) by prefix sums instead of the usual two stacks.
 
     An outcome with a small weight leaves room in its slot. The excess weight of large outcomes fills this room, in
-    order. If the excess of a large outcome runs out within a slot, the next large outcome continues. Prefix sums of
-    room and excess determine which outcome fills which slot (Hübschle-Schneider and Sanders 2019)."""
+    order. Prefix sums of room and excess determine which outcome fills which slot (Hübschle-Schneider and Sanders
+    2019)."""
     rows = max(1, LARGEST_TABLE // weights.shape[1])
     return Alias(*(torch.cat(parts) for parts in zip(*map(some_tables, weights.split(rows)), strict=True)))
 

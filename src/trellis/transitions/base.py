@@ -13,6 +13,7 @@ from trellis.types import Groups
 if TYPE_CHECKING:
     from trellis.transitions.varying import TimeVarying
 
+LONG, BLOCK = 2048, 256  # on a GPU, rows longer than this are inverted by blocks of this many weights
 SUMMED = 1 << 24  # sums of scores and log-probabilities in memory at a time
 
 
@@ -88,9 +89,10 @@ class Countable(Transition):
 
     @abstractmethod
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
-        """The statistics of expected transitions left(z) A(z, z') right(z'), summed over leading dimensions:
-        [..., K], [..., K] -> [K, K] for a dense transition. Divided elementwise by A, this is the gradient of the
-        product of left, A and right with respect to A."""
+        """The statistics of expected transitions left(z) A(z, z') right(z'), summed over leading dimensions.
+
+        For a dense transition, [..., K], [..., K] -> [K, K]. Divided elementwise by A, this is the gradient of
+        left A right with respect to A."""
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
@@ -140,7 +142,27 @@ def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     """The first index whose cumulative weight exceeds uniform * total: [B, K], [B] -> [B]. Its weight is never zero."""
-    return search_cumulative(weights.cumsum(-1), uniform.unsqueeze(-1)).squeeze(-1)
+    return invert_each(weights, uniform.unsqueeze(-1)).squeeze(-1)
+
+
+def invert_each(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Like `invert`, but with n uniform numbers per row: [B, K], [B, n] -> [B, n]."""
+    if weights.is_cuda and weights.shape[-1] > LONG:
+        return invert_by_blocks(weights, uniform)
+    return search_cumulative(weights.cumsum(-1), uniform)
+
+
+def invert_by_blocks(weights: Tensor, uniform: Tensor, size: int = BLOCK) -> Tensor:
+    """`invert_each` in two steps: choose a block of weights by its sum, then an index within the block. A GPU is slow
+    at cumulative sums of a few long rows."""
+    padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % size)).unflatten(-1, (-1, size))
+    sums = padded.sum(-1)
+    cumulative = sums.cumsum(-1)
+    block = search_cumulative(cumulative, uniform)
+    rest = uniform.to(sums.dtype) * cumulative[..., -1:] - (cumulative - sums).gather(-1, block)
+    within = padded.gather(-2, block.unsqueeze(-1).expand(*block.shape, size)).cumsum(-1)
+    index = torch.searchsorted(within, rest.clamp(min=0.0).unsqueeze(-1), right=True).squeeze(-1)
+    return block * size + torch.minimum(index, (within < within[..., -1:]).sum(-1))
 
 
 def search_cumulative(cumulative: Tensor, uniform: Tensor) -> Tensor:

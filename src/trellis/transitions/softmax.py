@@ -11,6 +11,7 @@ from trellis.kernels.optional import installed
 from trellis.kernels.pairs import block_probabilities
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, Transition, invert
+from trellis.transitions.pieces import block, moved, pulled
 from trellis.transitions.stripes import in_stripes
 from trellis.transitions.tiled import Tiled, add, written_out
 from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
@@ -69,6 +70,8 @@ class SoftmaxEntry(Tiled, Entry):
         """p A; without gradients, rows without mass are skipped."""
         if must_not_look(probs):
             return add(probs[..., rows] @ tile for rows, tile in self.tiles())
+        if not probs.is_cuda:
+            return moved(self, probs)
         total = probs.new_zeros(*probs.shape[:-1], self.num_states)
         for states in self.some(probs != 0):
             total += probs[..., states] @ self.rows(states)
@@ -79,6 +82,8 @@ class SoftmaxEntry(Tiled, Entry):
         if self.mask is None and before.dim() == 2 and not recorded:
             queries, keys = take(self.queries, before), take(self.low, after)
             return block_probabilities(queries, keys, self.norms(before), self.dtype)
+        if before.dim() == 1 and not recorded and not before.is_cuda:
+            return block(self, before, after)
         logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
         return self.kept(logits, before, after).sub(self.norms(before).unsqueeze(-1)).exp()
 
@@ -101,6 +106,8 @@ class Softmax(SoftmaxEntry, Samplable):
         """A m; without gradients, columns where m is zero are skipped."""
         if must_not_look(message):
             return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
+        if not message.is_cuda:
+            return pulled(self, message)
         total = message.new_zeros(*message.shape[:-1], self.num_rows)
         for states in self.some(message != 0):
             total += message[..., states] @ self.columns(states).T

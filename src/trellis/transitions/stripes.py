@@ -13,10 +13,10 @@ Norms = Callable[[Tensor, Tensor], Tensor]  # (queries [R, d], keys [S, d]) -> [
 
 
 class Striped(torch.autograd.Function):
-    """norms(queries, keys) [R]. This process computes its stripe, and gathers the stripes of the others.
+    """norms(queries, keys) [R]. Each process computes a stripe of the rows and gathers the stripes of the others.
 
-    The gradients of the normalisers are summed over all processes, and each process backpropagates those of its stripe
-    to the queries and keys. The gradients of the weights, too, must then be summed over all processes."""
+    In the backward pass, the gradients of the normalisers are summed over all processes, and each process
+    backpropagates those of its stripe. The gradients of the weights must then be summed over all processes too."""
 
     @staticmethod
     def forward(ctx, queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:

@@ -114,9 +114,10 @@ class SplitBlocks(LogitBlocks):
 
 
 class SetBlocks(LogitBlocks):
-    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used. Queries and keys
-    are [G, k, d], normalisers are [G, k], and rows [B, T] is the set of each step. Products are computed in `dtype`;
-    `low` is a copy of the keys in this precision."""
+    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used.
+
+    Queries and keys are [G, k, d], normalisers are [G, k], and rows [B, T] is the set of each step. Products are
+    computed in `dtype`; `low` is a copy of the keys in this precision."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None, low: Tensor
@@ -163,6 +164,9 @@ class ClassBlocks(Blocks):
 
     @cached_property
     def matrix(self) -> Tensor:  # type: ignore[override]
+        if self.groups.in_order:  # no index of every entry
+            by_class = self.whole.reshape(*self.groups.sets.shape * 2)
+            return by_class[self.groups.rows[:, :-1], :, self.groups.rows[:, 1:]]
         return self.whole[self.ids[:, :-1].unsqueeze(-1), self.ids[:, 1:].unsqueeze(-2)]
 
     def by_states(self, pairs: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import { Packed } from "./packed.js";
 
 export const OFFLINE = "Typing needs the server: trellis explore RUN";
 const KEPT = 200; // answers that are kept in memory
+const POLL = 1000; // ms between requests for an answer that is being computed
 
 /** An error whose message is one sentence for the reader. */
 export class RequestError extends Error {}
@@ -68,10 +69,10 @@ export class Client {
   }
 
   about = () => this.get("/api/about");
-  smooth = (model, text) => this.post("/api/smooth", { model, text });
+  smooth = (model, text, waiting) => patient(() => this.post("/api/smooth", { model, text }), waiting);
   score = (model, text) => this.post("/api/score", { model, text });
   predict = (model, text, top) => this.post("/api/predict", { model, text, top });
-  infill = (model, text, top, complete = false) => this.post("/api/infill", { model, text, top, complete });
+  infill = (model, text, top, complete = false, waiting = undefined) => patient(() => this.post("/api/infill", { model, text, top, complete }), waiting);
   generate = (model, asked) => this.post("/api/generate", { model, ...asked });
   sample = (model, n, seed, prompt) => this.post("/api/sample", { model, n, seed, prompt });
   states = (model, offset, limit, query, sort) => this.get("/api/states", { model, offset, limit, query, sort });
@@ -85,6 +86,17 @@ export class Client {
   tag = (model, text) => this.post("/api/tag", { model, text });
   parse = (model, text, method) => this.post("/api/parse", { model, text, method });
   ngrams = (model, prompt) => this.get("/api/ngrams", { model, prompt });
+}
+
+/** An answer that may take longer than a request: it is asked for until it is there. Meanwhile, `waiting` is told how
+ * far it is, and returns whether it is still wanted. */
+async function patient(ask, waiting = () => true) {
+  for (;;) {
+    const answer = await ask();
+    if (answer.ready !== false) return answer;
+    if (!waiting(answer)) throw new RequestError("The question was left.");
+    await new Promise((done) => setTimeout(done, POLL));
+  }
 }
 
 /** A wrapper that passes on only the answer to the latest of several calls. */

@@ -81,3 +81,18 @@ export function debounce(task, wait) {
 export function problem(error) {
   return h("p", { class: "problem", role: "alert" }, error.message);
 }
+
+/** A note about what is being computed, and how far it is. `tell` puts it into a box, and brings it up to date. */
+export class Waiting {
+  constructor() {
+    this.doing = h("span");
+    this.bar = h("progress", { max: 1, "aria-label": "Computed" });
+    this.element = h("span", { class: "waiting" }, this.doing, this.bar);
+  }
+
+  tell(box, { doing, progress }) {
+    if (this.element.parentNode !== box) fill(box, this.element);
+    if (this.doing.textContent !== doing) this.doing.textContent = doing;
+    this.bar.value = progress;
+  }
+}

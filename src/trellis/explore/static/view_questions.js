@@ -1,7 +1,7 @@
 // Questions with exact answers. Each answer has a link and the command line that gives the same.
 
 import { latest } from "./api.js";
-import { field, fill, h, problem } from "./dom.js";
+import { Waiting, field, fill, h, problem } from "./dom.js";
 import { number, probability } from "./format.js";
 import { bestSentence, predictions } from "./predictions.js";
 
@@ -18,7 +18,7 @@ const QUESTIONS = {
     title: "Gaps",
     about: "Which words belong in the gaps? The posterior given all other words, and the most probable sentence.",
     fields: (q) => ({ text: text("Sentence", q.get("text") ?? "the function ___ a list", "___ is a gap") }),
-    ask: (app, f) => app.client.infill(app.model, f.text.control.value, TOP),
+    ask: (app, f, waiting) => app.client.infill(app.model, f.text.control.value, TOP, false, waiting),
     params: (f) => ({ text: f.text.control.value }),
     show: (app, data) => [
       bestSentence(data.best),
@@ -90,11 +90,19 @@ export function questionsView(app, params, query) {
   const answer = h("section", { class: "answer", "aria-live": "polite", "aria-label": "Answer" });
   const form = h("form", { class: "question" }, Object.values(fields).map((each) => field(each.name, each.control, each.hint)), h("button", { type: "submit", class: "main" }, "Ask"));
   const ask = latest();
+  let asks = 0;
   const submit = (first = false) => {
     const asked = { ask: chosen, ...question.params(fields) };
     if (!first) app.note(asked);
     fill(answer, h("p", { class: "loading" }, "Computing …"));
-    ask(question.ask(app, fields), (data) => fill(answer, h("h2", null, "Answer"), question.show(app, data), reproduce(app, asked, data)), (error) => fill(answer, problem(error)));
+    const note = new Waiting();
+    const latestAsked = (asks += 1);
+    const waiting = (data) => {
+      const wanted = answer.isConnected && latestAsked === asks;
+      if (wanted) note.tell(answer, data);
+      return wanted;
+    };
+    ask(question.ask(app, fields, waiting), (data) => fill(answer, h("h2", null, "Answer"), question.show(app, data), reproduce(app, asked, data)), (error) => fill(answer, problem(error)));
   };
   form.addEventListener("submit", (event) => {
     event.preventDefault();

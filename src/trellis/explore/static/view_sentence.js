@@ -1,7 +1,7 @@
 // A sentence: its trellis while it is typed, surprisal beside a second model, gaps, and the next word.
 
 import { latest } from "./api.js";
-import { debounce, fill, h, problem, table } from "./dom.js";
+import { Waiting, debounce, fill, h, problem, table } from "./dom.js";
 import { number, probability, word } from "./format.js";
 import { examples } from "./examples.js";
 import { TrellisPlot } from "./plot_trellis.js";
@@ -32,6 +32,7 @@ class Sentence {
       stateLink: (state) => app.link(...place(state)),
       announce: (text) => app.announce(text),
     });
+    this.waiting = new Waiting();
     this.summary = h("p", { class: "summary" }, "Computing …");
     this.stage = h("div", { class: "stage scroll" });
     this.numbers = h("div");
@@ -69,10 +70,20 @@ class Sentence {
       this.showNext();
       return;
     }
-    const asked = this.hasStates ? app.client.smooth(app.model, text) : app.client.score(app.model, text);
+    const asked = this.hasStates ? app.client.smooth(app.model, text, (data) => this.wait(data, text)) : app.client.score(app.model, text);
     const second = app.other === null ? Promise.resolve(null) : app.client.score(app.other, text).catch(() => null);
     this.ask.trellis(Promise.all([asked, second]), ([data, other]) => this.draw(data, other), (error) => this.fail(error));
     this.showNext();
+  }
+
+  /** Show how far the answer about a text is; returns whether it is still the text. */
+  wait(data, text) {
+    const wanted = this.element.isConnected && this.text === text;
+    if (wanted) {
+      this.waiting.tell(this.summary, data);
+      this.stage.classList.add("stale");
+    }
+    return wanted;
   }
 
   fail(error) {
@@ -103,9 +114,16 @@ class Sentence {
   showNext() {
     const { app, text } = this;
     const gaps = text.includes(GAP);
-    const asked = gaps ? app.client.infill(app.model, text, TOP, true) : app.client.predict(app.model, text, TOP);
+    const heading = h("h2", { id: "next-words" }, gaps ? "Words for the gap" : "The next word");
+    const asked = gaps ? app.client.infill(app.model, text, TOP, true, (data) => this.waitNext(data, text)) : app.client.predict(app.model, text, TOP);
     this.ask.next(asked, (data) => fill(this.next, gaps ? this.gapLists(data) : this.nextList(data)), (error) =>
-      fill(this.next, h("h2", { id: "next-words" }, gaps ? "Words for the gap" : "The next word"), h("p", { class: "note" }, error.message)));
+      fill(this.next, heading, h("p", { class: "note" }, error.message)));
+  }
+
+  waitNext(data, text) {
+    const wanted = this.element.isConnected && this.text === text;
+    if (wanted) fill(this.next, h("h2", { id: "next-words" }, "Words for the gap"), h("p", { class: "note" }, data.doing, "."));
+    return wanted;
   }
 
   nextList(data) {
@@ -152,6 +170,7 @@ class Sentence {
     };
     const other = h("input", { type: "text", "aria-label": "Another word", placeholder: "another word", size: 14, maxlength: 200 });
     const list = h("div", { "aria-live": "polite" });
+    const waiting = new Waiting();
     fill(
       this.panel,
       h("h2", null, `Word ${t + 1}: ${shown}`),
@@ -167,7 +186,11 @@ class Sentence {
     const gapped = this.spliced(t, GAP);
     const index = gapped.split(GAP).length - 2 - (this.data.gaps ?? []).filter((g) => g > t).length;
     this.ask.word(
-      this.app.client.infill(this.app.model, gapped, TOP, true),
+      this.app.client.infill(this.app.model, gapped, TOP, true, (data) => {
+        const wanted = this.element.isConnected && this.selected === t && list.isConnected;
+        if (wanted) waiting.tell(list, data);
+        return wanted;
+      }),
       (data) => fill(list, predictions(this.app, data.gaps[index].items, "use", (token) => change(this.spliced(t, token)), "Words that fit here")),
       (error) => fill(list, h("p", { class: "note" }, error.message)),
     );

@@ -123,8 +123,9 @@ def fhmm_posterior(model: Any, sentences: Sentences) -> Encoded:
 
 
 def lds_centred(model: Any, sentences: Sentences) -> Encoded:
-    """Smoothed vectors minus their mean over the sentence, which depends mostly on what the text is about: a tagger
-    that is applied to another kind of text has not learned what to make of it."""
+    """Smoothed vectors minus their mean over the sentence.
+
+    The mean depends mostly on the topic, which does not help a tagger on another kind of text."""
     return [rows - rows.mean(0) for rows in model.embed(sentences, "smoothed")]
 
 

@@ -143,7 +143,8 @@ class Ascent:
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
         """Multiply the product of activities by those of the layers `enter`, and divide it by the activity of layer m.
-        Returns sum_x of the product times layer m's table: [n, K_m + 1]. Processes a few tokens at a time."""
+
+        Returns sum_x of the product times the table of layer m: [n, K_m + 1]."""
         changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
         changes += [(m, Tensor.div_)] if m != self.out else []
         reach = self.others.new_empty(len(self.words), len(self.tables[m]))

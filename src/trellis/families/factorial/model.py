@@ -36,9 +36,9 @@ SWEEPS = 10  # coordinate ascent sweeps for posteriors and features
 class FHMM(GradientModel, StateModel):
     """A factorial HMM with M layers: p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM).
 
-    Emissions are log-linear or noisy-or. Likelihoods, predictions and perplexities are exact: they are computed over
-    joint states. With noisy-or emissions, posteriors and paths are exact too. With log-linear emissions, they use a
-    mean-field approximation, but `posterior(..., exact=True)` is exact.
+    Likelihoods, predictions and perplexities are exact: they are computed over joint states. Posteriors and paths are
+    exact with noisy-or emissions. With log-linear emissions, they are mean-field approximations, unless you call
+    `posterior(..., exact=True)`.
 
     Parameters
     ----------

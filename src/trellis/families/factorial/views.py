@@ -14,7 +14,7 @@ from trellis.errors import TrellisError
 from trellis.explore.language import LanguageViews
 from trellis.explore.views import Answer
 from trellis.families.factorial.model import FHMM
-from trellis.inference.discrete import stationary
+from trellis.inference.stationary import with_restarts
 from trellis.models.base import Path
 from trellis.transitions import Dense
 
@@ -43,7 +43,7 @@ class FHMMViews(LanguageViews):
             raise TrellisError(f"There is no layer {layer}; the layers are 0 to {len(sizes) - 1}.")
         starts, transitions = self.model.chains()
         start, matrix = starts[layer], transitions[layer]
-        shares = stationary(start, Dense(matrix), torch.zeros_like(start)).tolist()
+        shares = with_restarts(start, Dense(matrix), torch.zeros_like(start)).tolist()
         items = [
             {"id": z, "label": self.label(layer, z), "occupancy": shares[z], "words": self.words(layer, z),
              "outgoing": ranked(matrix[z])}

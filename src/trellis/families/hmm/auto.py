@@ -181,8 +181,10 @@ def num_contexts(facts: Facts, clones: int) -> int:
 
 
 def of_nets(facts: Facts) -> Iterator[Candidate]:
-    """Words on a CPU: nested nets over embeddings. The number of classes grows with the text, and classes have as many
-    states as time allows. Other nets take longer, and are used only if `model.params` is set."""
+    """Candidates for words on a CPU: nested nets over embeddings.
+
+    The number of classes grows with the text, and classes have as many states as time allows. Other nets take longer,
+    and are used only if `model.params` is set."""
     classes, large, small = num_classes(facts), facts.tokens > 300_000, facts.tokens < 100_000
     lanes = power_of_two(facts.tokens / 7500, 16, 128)
     epochs, fewest = (12, 4) if large else (max(20, FEWEST_TOKENS // facts.tokens), 8)

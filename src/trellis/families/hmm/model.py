@@ -24,6 +24,7 @@ from trellis.families.hmm.parameters.support import SUPPORTS
 from trellis.families.hmm.states import estimate_long_run, summarise_states
 from trellis.inference import discrete, queries
 from trellis.inference.carry import Carry, training_prior
+from trellis.inference.stationary import with_restarts
 from trellis.learning.base import GradientModel
 from trellis.learning.em import expect
 from trellis.models.base import Memo, Saved, StateSummary
@@ -44,7 +45,7 @@ SETTLED = "settled."  # prefix of the saved long-run distributions
 
 
 class HMM(GradientModel, ChainModel):
-    """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
+    """A hidden Markov model over words, with exact inference: p(x, z) = prod_t p(z_t | z_{t-1}) p(x_t | z_t).
 
     Parameters
     ----------
@@ -53,8 +54,8 @@ class HMM(GradientModel, ChainModel):
     params
         The parameters, which give start, transition and emission.
     carry
-        Whether the model was trained on a stream of sentences. If so, a sentence that is queried on its own starts
-        from the long-run state distribution after an <eos>. Otherwise it starts from the start distribution.
+        Whether the model was trained on a stream of sentences. If so, sentences in queries start from the long-run
+        state distribution after an <eos>, otherwise from the start distribution.
     dropout
         The dropout of states during training; None: none.
 
@@ -114,7 +115,7 @@ class HMM(GradientModel, ChainModel):
             return self.visits
         start, transition, emission = self.parts()
         ends = torch.zeros_like(start) if self.carry else emission.log_probs(self.vocab.eos).exp()
-        return self.memo("occupancy", lambda: discrete.stationary(start, transition, ends))
+        return self.memo("occupancy", lambda: with_restarts(start, transition, ends))
 
     def start(self, batch: int) -> Carry:
         return Carry.begin(batch, self.num_states, next(self.params.parameters()).detach())

@@ -16,8 +16,9 @@ CHECKED, EXACT = 16, 1e-3  # how many of the normalisers in a file are checked, 
 
 @torch.no_grad()
 def lazy_transition(model: HMM) -> LazySoftmax | None:
-    """The transition of a large model, which from now on computes its normalisers when they are needed; None for other
-    models. It replaces the one among the memoised parts of the model."""
+    """A transition that computes its normalisers only when they are needed, for a large model; None for other models.
+
+    It replaces the transition of the model's memoised parts."""
     if model.num_states < LARGE:
         return None
     parts = model.parts()

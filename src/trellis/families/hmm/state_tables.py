@@ -3,13 +3,15 @@ time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from trellis.explore.packed import LEVELS, Links, StateTables
+from trellis.families.hmm.model import HMM
 from trellis.families.hmm.state_views import StateViews
-from trellis.transitions import Transition
 
 WORDS, LINKS, CONTEXTS = LEVELS[0]
 MOST_STATES = 8_192  # for which transitions and similarities of all pairs of states are computed
@@ -38,18 +40,30 @@ def state_tables(views: StateViews, contexts: int = CONTEXTS) -> StateTables:
 
 
 def links_of(views: StateViews) -> dict[str, Links]:
-    """Successors and predecessors, merged by word, and similar states."""
-    transition, occupancy = views.model.parts().transition, views.occupancy.cpu().numpy()
-    matrix = rows_of(transition, views.model.num_states, views.model.device)
-    groups = ByWord(views.best_words.cpu().numpy())
-    backward = (matrix * occupancy[:, None]).T
-    backward /= np.maximum(backward.sum(1, keepdims=True), np.finfo(backward.dtype).tiny)
-    return {"outgoing": groups.links(matrix), "incoming": groups.links(backward), "neighbours": similar(views)}
+    """Successors and predecessors, merged by word, and similar states. One matrix of all pairs is in memory."""
+    matrix, groups = matrix_of(views.model), ByWord(views.best_words.cpu().numpy())
+    occupancy = views.occupancy.to(torch.float32).cpu().numpy()
+    tiles = [slice(start, start + ROWS) for start in range(0, len(matrix), ROWS)]
+    return {
+        "outgoing": groups.links(matrix[tile] for tile in tiles),
+        "incoming": groups.links(before(matrix[:, tile], occupancy) for tile in tiles),
+        "neighbours": similar(views),
+    }
 
 
-def rows_of(transition: Transition, states: int, device: torch.device) -> np.ndarray:
-    pieces = torch.arange(states, device=device).split(ROWS)
-    return torch.cat([transition.rows(some) for some in pieces]).float().cpu().numpy()
+def matrix_of(model: HMM) -> np.ndarray:
+    """The transition probabilities in float32: [K, K]."""
+    transition, found = model.parts().transition, np.empty((model.num_states, model.num_states), np.float32)
+    for some in torch.arange(model.num_states, device=model.device).split(ROWS):
+        found[int(some[0]) : int(some[-1]) + 1] = transition.rows(some).cpu().numpy()
+    return found
+
+
+def before(columns: np.ndarray, occupancy: np.ndarray) -> np.ndarray:
+    """The probabilities of the states before some states, from their columns of the matrix: [K, n] -> [n, K]."""
+    joint = (columns * occupancy[:, None]).T
+    joint /= np.maximum(joint.sum(1, keepdims=True), np.finfo(joint.dtype).tiny)
+    return joint
 
 
 class ByWord:
@@ -60,9 +74,10 @@ class ByWord:
         self.begins = np.flatnonzero(np.diff(best[self.order], prepend=-1))
         self.ends = np.append(self.begins[1:], len(best))
 
-    def links(self, probs: np.ndarray) -> Links:
-        """For each row of a table [n, K], the most probable words' groups: their most probable state, and the sum."""
-        found = [self.some(probs[start : start + ROWS]) for start in range(0, len(probs), ROWS)]
+    def links(self, tiles: Iterable[np.ndarray]) -> Links:
+        """For each row of the tiles of a table [n, K], the most probable words' groups: their most probable state, and
+        the sum."""
+        found = [self.some(tile) for tile in tiles]
         return Links(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def some(self, probs: np.ndarray) -> Links:

@@ -99,8 +99,10 @@ class StateViews(LanguageViews):
 
     @cached_property
     def vectors(self) -> Tensor:
-        """A vector for each state, [K, d]: its embedding as a successor, or else a random projection of the square
-        roots of its word and transition probabilities, whose distances approximate Hellinger distances."""
+        """A vector for each state, [K, d]: its embedding as a successor, if it has one.
+
+        Otherwise, a random projection of the square roots of its word and transition probabilities. Distances between
+        these vectors approximate Hellinger distances."""
         params = self.model.params
         with torch.no_grad():
             if isinstance(params, NeuralParams):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -14,17 +16,23 @@ from trellis.constraints.constructors import conjunction
 from trellis.corpus import GAP
 from trellis.errors import TrellisError
 from trellis.explore.language import LONGEST_SENTENCE, in_bits
+from trellis.explore.later import Later, NotReadyError
 from trellis.explore.views import Answer, command
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.state_views import StateViews
-from trellis.inference import queries
-from trellis.inference.infilling import best_words
+from trellis.inference.infilling import Filled, best_words
 from trellis.inference.lattice import Solved, lattice, solve
+from trellis.inference.queries import Chain, log_marginal, words_of
+from trellis.report.format import whole
+from trellis.transitions import Softmax
 
 MOST_STATES, WORTH = 24, 0.01  # maximum number of states in a trellis; minimum peak posterior of a state
 FAINTEST = 0.002  # minimum posterior of a transition
 MOST_RECENT = 4  # sentences whose states are kept
 CARRIERS = 5  # states shown for a predicted word
+AT_ONCE = 1 << 28  # transitions between adjacent gaps that are computed while a request waits
+NORMALISING = "Gaps need the normalisers of all transitions, which are computed once for each model"
+ALL_PAIRS = "Gaps side by side need all pairs of the {states} states"
 
 
 class HMMViews(StateViews):
@@ -45,20 +53,39 @@ class HMMViews(StateViews):
         """The states of a sentence, in which -1 is a gap. Answers about the same sentence share them."""
         found = self.recent.get(tokens)
         if found is None:
-            chain = self.gap_chain if -1 in tokens else self.chain
-            potentials = chain.potentials(torch.tensor([tokens], device=self.model.device))
-            found = solve(chain.prior, chain.transition, potentials)
+            found = self.solved_later(tokens, self.later) if self.later and -1 in tokens else self.solve(tokens)
             self.recent = dict([*self.recent.items(), (tokens, found)][-MOST_RECENT:])
         return found
 
+    @torch.no_grad()
+    def solve(self, tokens: tuple[int, ...], report: Callable[[float], object] = bool) -> Solved:
+        chain = self.gap_chain if -1 in tokens else self.chain
+        potentials = chain.potentials(torch.tensor([tokens], device=self.model.device))
+        return solve(chain.prior, chain.transition, potentials, report)
+
+    def solved_later(self, tokens: tuple[int, ...], later: Later) -> Solved:
+        """The states of a sentence with gaps; raises NotReadyError while they are computed in the background."""
+        if self.lazy is not None and not self.failure and (missing := len(self.lazy.missing)):
+            raise NotReadyError(1 - missing / self.model.num_states, NORMALISING)
+        if not self.takes_long(tokens):
+            return self.solve(tokens)
+        doing = ALL_PAIRS.format(states=whole(self.model.num_states))
+        return cast(Solved, later.ask(tokens, partial(self.solve, tokens), doing))
+
+    def takes_long(self, tokens: Sequence[int]) -> bool:
+        """Whether a sentence has gaps side by side, for which all pairs of very many states are computed."""
+        if self.model.device.type != "cpu" or not isinstance(self.chain.transition, Softmax):
+            return False
+        return sum(a == b == -1 for a, b in pairwise(tokens)) * self.model.num_states**2 > AT_ONCE
+
     @cached_property
-    def chain(self) -> queries.Chain:
+    def chain(self) -> Chain:
         """The chain of a new sentence."""
         with torch.no_grad():
             return self.model.chain()
 
     @cached_property
-    def gap_chain(self) -> queries.Chain:
+    def gap_chain(self) -> Chain:
         """The same chain, in which a gap is any word but <eos>."""
         vocab = self.model.vocab
         return self.chain.only(torch.arange(len(vocab), device=self.model.device) != vocab.eos)
@@ -110,10 +137,10 @@ class HMMViews(StateViews):
             raise TrellisError(f"The text {text!r} has no gap; write {GAP} for each missing word.")
         tokens = torch.tensor([[*ids.tolist(), *[self.model.vocab.eos] * complete]], device=self.model.device)
         posterior = self.solved(tuple(tokens[0].tolist())).posterior[places]
-        states, words = queries.words_of(self.gap_chain, posterior)
+        states, words = words_of(self.gap_chain, posterior)
         lengths = torch.tensor([tokens.shape[1]], device=tokens.device)
         self.model.check_possible((states.sum(-1) == 0).any().unsqueeze(0), tokens, lengths)
-        best = best_words(self.gap_chain, tokens, None, words.argmax(-1))
+        best = self.best(tokens, words.argmax(-1))
         gaps = [
             {"position": place, "items": [self.answer(rest, *pair) for pair in self.model.rank(log_probs, top)]}
             for place, rest, log_probs in zip(places, states, words, strict=True)
@@ -121,6 +148,20 @@ class HMMViews(StateViews):
         sentence = self.model.sentences(best.tokens[:, : len(ids)])[0]
         found = {"text": sentence, "log_prob": float(best.log_probs[0]), "proved": bool(best.proved[0])}
         return {"gaps": gaps, "best": found, "command": self.infilling(text, top, complete)}
+
+    def best(self, tokens: Tensor, each: Tensor) -> Filled:
+        """A sentence [1, T] with its gaps filled, given the most probable word of each gap. If the search for the best
+        words would take long, only these words and those of the Viterbi path are compared."""
+        key = tuple(tokens[0].tolist())
+        if not self.takes_long(key):
+            return best_words(self.gap_chain, tokens, None, each)
+        by_state = (self.gap_chain.gaps or self.gap_chain.emission).best()[1]
+        filled = [
+            tokens.masked_scatter(tokens < 0, words) for words in (each, by_state[self.solved(key).path[tokens[0] < 0]])
+        ]
+        scored = [(float(log_marginal(self.gap_chain, one)), one) for one in filled]
+        log_prob, words = max(scored, key=lambda pair: pair[0])
+        return Filled(words, torch.tensor([log_prob], dtype=torch.float64), torch.tensor([False]))
 
     def answer(self, rest: Tensor, word: str, prob: float) -> Answer:
         return {"word": word, "prob": prob, "states": self.carriers(rest, word)}

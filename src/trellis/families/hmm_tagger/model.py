@@ -1,7 +1,7 @@
 """The HMM tagger: states that emit a word and its tag, p(x, y, z) = prod_t p(z_t | z_{t-1}) p(x_t | z_t) p(y_t | z_t).
 
-Missing tags are marginalised, so the model can be trained on any mixture of tagged and untagged text by exact marginal
-likelihood. With one state per tag, each emitting only that tag, this is the classic HMM tagger."""
+Missing tags are summed out exactly, so the model can be trained on any mixture of tagged and untagged text. With one
+state per tag, each emitting only that tag, this is the classic HMM tagger."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ class Pair(NamedTuple):
 
 
 class LDS(PersistedModel):
-    """A linear dynamical system over words: x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), where w_t is the one-hot
-    vector of the word, centred and scaled.
+    """A linear dynamical system over words: x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D).
+
+    w_t is the one-hot vector of the word, centred and scaled.
 
     Parameters
     ----------
@@ -156,8 +157,10 @@ class LDS(PersistedModel):
 
     @torch.no_grad()
     def nats_per_token(self, split: Split) -> float:
-        """Mean log density per token of a split read as one stream, in parallel windows. Each window first reads the
-        end of the previous one, which is not counted again."""
+        """Mean log density per token of a split read as one stream.
+
+        The stream is read in parallel windows. Each window first reads the end of the previous one, without counting
+        it."""
         text, total = torch.from_numpy(np.asarray(split.tokens, np.int64)), 0.0
         for begin in range(0, max(1, len(text) - WARM), LANES * WINDOW):
             piece = text[begin : begin + LANES * WINDOW + WARM]

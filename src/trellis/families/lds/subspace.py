@@ -27,8 +27,10 @@ class Spectrum(NamedTuple):
 
 
 def identify(covariances: Covariances, dim: int, blocks: int = 4, seed: int = 0) -> dict[str, Parameters]:
-    """Two candidates that differ in the state noise: "unit" assumes that it is white in the coordinates of the SVD,
-    "moments" solves for it. "moments" is exact on the moments of an LDS; "unit" is often better on text."""
+    """Two candidates that differ in the state noise.
+
+    - "unit" assumes that it is white in the coordinates of the SVD. It is often better on text.
+    - "moments" solves for it. It is exact on the moments of an LDS."""
     spectrum = decompose(covariances, dim, blocks, seed)
     return {name: start(spectrum, covariances.coordinates) for name, start in CANDIDATES.items()}
 

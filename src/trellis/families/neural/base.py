@@ -81,7 +81,7 @@ class NeuralModel(GradientModel, LanguageModel):
     def log_likelihood(self, batch: Batch, state: State | None) -> tuple[Tensor, State]:
         """log p(batch), still on the device, and the state after it.
 
-        A sequence that ends within the batch must be fresh in the next one: its state is not kept."""
+        The state of a sequence that ends within the batch is not kept; its row must be fresh in the next batch."""
         if state is None or len(state["words"]) < len(batch.tokens):
             state = self.start(len(batch.tokens))
         log_probs, after = self.score_window(batch.tokens, self.reset(state, batch.fresh))

@@ -12,8 +12,8 @@ from trellis.families.neural.base import NeuralModel, State, at_least_one
 class FeedForward(NeuralModel):
     """A feed-forward language model: p(x_t | x_<t) = softmax(E f_t + b), where f_t depends on the last n words.
 
-    f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])), where e(x) is the embedding of a word and each g is a hidden
-    layer of d units. If `hidden` gives another number of units, a final linear layer projects back to d.
+    f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])). Here e(x) is the embedding of a word, and each g is a hidden
+    layer. If the hidden layers do not have d units, a final linear layer projects back to d.
 
     Parameters
     ----------

@@ -78,8 +78,8 @@ class RNN(Recurrent):
     """The simple recurrent network of Mikolov (2012): h_t = sigmoid(A h_{t-1} + B x_{t-1}), x_t ~ softmax(C h_t).
 
     h_0 is zero. The weights are A = `recurrent`, B = `embedding` transposed, and C = `output`. Without the
-    nonlinearities, this is the steady-state filter of a linear dynamical system: with transition F, emission H and gain
-    K, set A = F - K H F, B = K and C = H F.
+    nonlinearities, the network would be the filter of a linear dynamical system. With transition F, emission H and gain
+    K, that filter has A = F - K H F, B = K and C = H F.
 
     Parameters
     ----------
@@ -141,10 +141,10 @@ def rnn_weights(lds: LDS, reach: float = 0.5) -> dict[str, Tensor]:
     """Weights of h_t = sigmoid(R h_{t-1} + B x_{t-1}), x_t ~ softmax(O h_t), h_0 = 0, with dim + 1 units.
 
     `embedding` is B' [V, d], `recurrent` R [d, d], `output` O [V, d]. Let z be the filter's mean in coordinates where
-    it has unit variance; then h = 1/2 + reach z / 4. The input u of the sigmoid stays within about `reach` of zero,
-    where the sigmoid is nearly linear, 1/2 + u / 4 (relative error u^2 / 12). The last unit is 1/2 after any word and 0
-    before the first: it cancels the offsets of the other units and provides the word frequencies. The LDS predicts that
-    a word's probability mu changes by d = C A z; log p changes by d / (mu + deviation of d), at most about 1."""
+    it has unit variance. Then h = 1/2 + reach z / 4, because the sigmoid of a small u is nearly 1/2 + u / 4. The last
+    unit is 1/2 after any word and 0 before the first. It cancels the offsets of the other units and provides the word
+    frequencies. The LDS predicts that the probability mu of a word changes by d = C A z; log p changes by
+    d / (mu + deviation of d), at most about 1."""
     A, tables = lds.parameters.transition, {name: value.cpu().numpy() for name, value in lds.tables.items()}
     forget = steady_state(A, np.eye(lds.dim), tables["information"]).forget
     whiten, colour, step = tables["whiten"], np.linalg.inv(tables["whiten"]), reach / 4

@@ -33,9 +33,10 @@ Counted = tuple[np.ndarray, np.ndarray]  # sorted keys and their counts
 
 
 def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: bool) -> tuple[Trie, list[np.ndarray]]:
-    """All n-grams up to an order, and the counts of each order. The text begins after an <eos>. Unless contexts cross
-    sentences, <eos> occurs only as the first or the last word of an n-gram. As the first word, it marks the beginning
-    of a sentence."""
+    """All n-grams up to an order, and the counts of each order. The text begins after an <eos>.
+
+    Unless contexts cross sentences, <eos> occurs only as the first word of an n-gram (the beginning of a sentence) or
+    as its last word."""
     check_order(split, order, cross_sentences)
     return count_orders(vocab, order, partial(count_order, split=split, vocab=vocab, cross_sentences=cross_sentences))
 
@@ -167,7 +168,7 @@ def largest_sum(trie: Trie, log_probs: np.ndarray, backoffs: np.ndarray) -> floa
 def links(trie: Trie) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """For the n-grams of each order, two indices in the order below: without the last word, and without the first
     word."""
-    words = np.zeros(trie.sizes[0], np.int64)
+    trie, words = trie._replace(keys=trie.keys.cpu()), np.zeros(trie.sizes[0], np.int64)
     parents, suffixes = [words], [words]
     for k in range(2, len(trie.sizes) + 1):
         below, before = trie.bounds[k - 2], torch.from_numpy(suffixes[-1])

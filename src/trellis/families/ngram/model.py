@@ -23,9 +23,8 @@ ORDERS = {name: order for order, name in NAMES.items()}
 class NGram(LanguageModel):
     """An n-gram model with backoff. The probability of word x depends on its context c, the last n - 1 words.
 
-    log p(x | c) is stored for every n-gram seen in training. For other n-grams, it is backoff(c) + log p(x | c'), where
-    c' is c without its first word, and backoff(c) is zero if c was never seen. Unless contexts cross sentences, the
-    context is reset at each <eos>. A new text is scored as if preceded by <eos>.
+    log p(x | c) is stored for every n-gram seen in training. For others, it is backoff(c) + log p(x | c'), where c' is
+    c without its first word. (backoff(c) is zero if c was never seen.) A new text is scored as if preceded by <eos>.
 
     Parameters
     ----------

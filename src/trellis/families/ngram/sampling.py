@@ -47,8 +47,9 @@ class Sampler(NamedTuple):
         return cls(trie, *(torch.from_numpy(a).to(model.device) for a in (probs[: trie.sizes[0]].cumsum(), sums)))
 
     def draw(self, context: Tensor, uniform: Tensor) -> Tensor:
-        """The next word after each context [B, n - 1], given uniform numbers [B]. A number that chooses a shorter
-        context is rescaled, which makes it uniform again."""
+        """The next word after each context [B, n - 1], given uniform numbers [B].
+
+        A number that chooses a shorter context is rescaled, so that it is uniform again."""
         found = torch.full_like(uniform, NONE, dtype=torch.int64)
         for nodes in reversed(self.trie.walk(context)[: context.shape[1]]):
             bounds = torch.stack([nodes[:, -1], nodes[:, -1] + 1]) * self.trie.sizes[0]

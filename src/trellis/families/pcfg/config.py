@@ -41,6 +41,9 @@ class PCFGConfig(ModelConfig):
         choices="neural table",
     )
     dropout_rate: float = option(0.0, "fraction of nonterminals dropped in each training step", within="[0, 1)")
+    preterminal_dropout: float = option(
+        0.0, "full: fraction of preterminals dropped in each training step", within="[0, 1)"
+    )
     dim: int = option(256, "neural: size of the embeddings", within="[2, 1e9]")
     depth: int = option(1, "neural: residual layers of each net", within="[1, 1000]")
     net_dropout: float = option(0.0, "neural: dropout within the nets", within="[0, 1)")
@@ -53,6 +56,10 @@ class PCFGConfig(ModelConfig):
         super().__post_init__()
         if self.emission == "brown" and self.preterminals < self.classes:
             raise TrellisError(f"model.classes is {self.classes}: there are only {self.preterminals} preterminals.")
+        if self.emission == "brown" and self.preterminal_dropout:
+            raise TrellisError(
+                'model.preterminal_dropout would leave words without preterminals; use model.emission = "full".'
+            )
 
     def check(self, run: RunConfig) -> None:
         if run.batches.order not in ("", "sentences"):

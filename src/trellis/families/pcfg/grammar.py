@@ -119,9 +119,9 @@ class Finite:
 
 
 def is_tight(children: Tensor) -> bool:
-    """Whether the spectral radius of the expected children [R, R] is at most one: then every tree is finite.
+    """Whether every tree is finite: the spectral radius of the expected children M [R, R] is at most one.
 
-    Computed by the power method. A positive x with x M <= x is a proof."""
+    The power method looks for a positive x with x M <= x, which proves it."""
     x = torch.ones_like(children[0])
     for _ in range(POWERS):
         after = x @ children

@@ -115,16 +115,16 @@ class Inside(torch.autograd.Function):
         ctx: Any, left: Tensor, right: Tensor, scales: Tensor, G: Tensor, H: Tensor, rows: Tensor, spans: Any
     ) -> Any:
         length, batch, rank = left.shape
-        count, steps = begin(length, length + 1), torch.cat([G, H], 1)
+        count = begin(length, length + 1)
         g, lefts, rights = (left.new_empty(count, batch, rank) for _ in range(3))
         g[:length], lefts[:length], rights[:length] = 0, left, right
         all_scales = scales.new_full((count, batch), -torch.inf)
         all_scales[:length] = scales
         for width in range(2, length + 1):
             passes.join(lefts, rights, all_scales, g, length, width)
-            now = block(length, width)
-            both = g[now].view(-1, rank) @ steps
-            lefts[now], rights[now] = (one.view(-1, batch, rank) for one in both.split(rank, 1))
+            now, left, right = (chart[block(length, width)].view(-1, rank) for chart in (g, lefts, rights))
+            torch.mm(now, G, out=left)
+            torch.mm(now, H, out=right)
         ctx.save_for_backward(g, lefts, rights, all_scales, G, H, rows)
         ctx.length = length
         ctx.mark_non_differentiable(rights, g, all_scales)
@@ -143,9 +143,9 @@ class Inside(torch.autograd.Function):
             outer.scatter_(0, rows[None, :, None].expand(1, -1, rank), whole_adjoint[None])
         for width in range(length, 0, -1):
             passes.spread(lefts, rights, scales, outer, left, right, length, width)
-            now = block(length, width)
             if width > 1:
-                outer[now] += left[now] @ G.T + right[now] @ H.T
+                now, as_left, as_right = (chart[block(length, width)].view(-1, rank) for chart in (outer, left, right))
+                now.addmm_(as_left, G.T).addmm_(as_right, H.T)
         wide = g[length:].reshape(-1, rank).T
         steps = (wide @ one[length:].reshape(-1, rank) for one in (left, right))
         spans = (outer * g).sum(-1) if ctx.needs_input_grad[6] else None
@@ -161,10 +161,17 @@ def sentence_log_probs(grammar: Grammar, words: Words, charts: Charts, lengths: 
     return torch.where(empty, grammar.root[-1], probs).log() + scales.masked_fill(empty, 0.0)
 
 
+def lower_bounds(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """log p of whole sentences [B, L] without <eos>, before division by the mass of finite trees, in float64: [B]. A
+    lower bound, and exact if the grammar is tight; on a GPU, nothing here waits for the device if every preterminal can
+    emit every word."""
+    words = read_words(grammar, tokens, lengths)
+    return sentence_log_probs(grammar, words, inside(grammar, words, lengths), lengths).double()
+
+
 def log_likelihoods(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Tensor:
     """log p of whole sentences [B, L] without <eos>, in float64: [B]. Repeated in float64 if it is not finite."""
-    words = read_words(grammar, tokens, lengths)
-    found = sentence_log_probs(grammar, words, inside(grammar, words, lengths), lengths).double()
+    found = lower_bounds(grammar, tokens, lengths)
     if grammar.lefts.dtype is not torch.float64 and tokens.device.type == "cpu" and not bool(found.isfinite().all()):
         return log_likelihoods(grammar.double(), tokens, lengths)
     return found - grammar.finite.total.log()

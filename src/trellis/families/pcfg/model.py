@@ -18,8 +18,8 @@ from trellis.families.hmm.parameters.dropout import Dropout
 from trellis.families.pcfg.config import PARAMS, PCFGConfig
 from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
-from trellis.families.pcfg.inside import inside, log_likelihoods, read_words
-from trellis.families.pcfg.parameters import GrammarParams, Size
+from trellis.families.pcfg.inside import inside, log_likelihoods, lower_bounds, read_words
+from trellis.families.pcfg.parameters import GrammarParams, Kept, Size
 from trellis.families.pcfg.parse import Tree, parse_batch
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
 from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
@@ -34,14 +34,14 @@ from trellis.registry import resolve
 from trellis.types import Batch, Counts
 
 USUAL = 32  # words of a sentence, in estimates of memory
-LARGEST_CHART = 1 << 26  # entries of the charts in memory while scoring
+LARGEST_CHART = {"cpu": 1 << 26, "cuda": 1 << 28}  # entries of the charts in memory while scoring
 SIZES = ("nonterminals", "preterminals", "rank")
 
 
 class PCFG(GradientModel, GapModel):
-    """A context-free grammar in which p(B C | A) = sum_r u_Ar v_Br w_Cr, with exact inference.
+    """A probabilistic context-free grammar with exact inference. Its rules have p(B C | A) = sum_r u_Ar v_Br w_Cr.
 
-    Its probabilities are those of sentences, given that their trees are finite. See docs/pcfg.md.
+    Probabilities are normalised over finite trees (docs/pcfg.md).
 
     Parameters
     ----------
@@ -50,7 +50,9 @@ class PCFG(GradientModel, GapModel):
     params
         The rules.
     dropout
-        The dropout of states during training; None: none.
+        The dropout of nonterminals during training; None: none.
+    word_dropout
+        The dropout of preterminals; None: none.
 
     Examples
     --------
@@ -60,20 +62,28 @@ class PCFG(GradientModel, GapModel):
     """
 
     family: ClassVar[str] = "pcfg"
-    synchronises = True  # to find out whether all trees are finite
+    any_lengths = rough = True  # all terms of the inside pass are positive: rounding errors stay small
     embed_kinds: ClassVar = {"posterior": lambda model, tokens, lengths: model.word_posteriors(tokens, lengths)}
     __repr__ = LanguageModel.__repr__
 
-    def __init__(self, vocab: Vocabulary, params: GrammarParams, dropout: Dropout | None = None) -> None:
+    def __init__(
+        self, vocab: Vocabulary, params: GrammarParams, dropout: Dropout | None = None,
+        word_dropout: Dropout | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.vocab, self.params = vocab, params
-        self.dropout = dropout or Dropout("none", 0.0)
+        self.dropout, self.word_dropout = dropout or Dropout("none", 0.0), word_dropout or Dropout("none", 0.0)
         self.memo = Memo(params)
 
     @property
     def num_states(self) -> int:
         """The preterminals."""
         return self.params.size.preterminals
+
+    @property
+    def synchronises(self) -> bool:  # type: ignore[override]
+        """Whether a training step waits for the device: to find out whether all trees are finite, and for gaps."""
+        return self.device.type == "cpu" or self.params.partition is not None
 
     @property
     def sizes(self) -> tuple[int]:
@@ -128,7 +138,7 @@ class PCFG(GradientModel, GapModel):
     def score_sentences(self, tokens: Tensor, ends: Tensor) -> Tensor:
         """log p of every token of whole sentences, in pieces that fit in memory."""
         length = tokens.shape[1]
-        rows = max(1, LARGEST_CHART // (length * (length + 1) // 2 * self.params.size.ranks))
+        rows = max(1, LARGEST_CHART[tokens.device.type] // (length * (length + 1) // 2 * self.params.size.ranks))
         pieces = zip(tokens.split(rows), (ends - 1).split(rows), strict=True)
         found = [scored(self.closure(), words[:, :-1], lengths) for words, lengths in pieces]
         return torch.cat(found).to(self.grammar().lefts.dtype)
@@ -142,18 +152,24 @@ class PCFG(GradientModel, GapModel):
             )
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, None]:
-        """log p of whole sentences; in training, under the nonterminals that dropout keeps."""
-        draw = self.dropout.draw(None) if self.training else None
-        grammar = self.params.grammar(draw and draw.ids)
+        """log p of whole sentences; in training, under the symbols that dropout keeps."""
+        draws = [one.draw(None) if self.training else None for one in (self.dropout, self.word_dropout)]
+        grammar = self.params.grammar(Kept(*(draw and draw.ids for draw in draws)))
+        if self.training and not self.synchronises:
+            return lower_bounds(grammar, *self.ended(batch.tokens, batch.lengths)).sum(), None
         return log_likelihoods(grammar, *self.without_end(batch.tokens, batch.lengths)).sum(), None
 
     def without_end(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Sentences [B, L] without the <eos> at their end, and at least one column."""
+        tokens, words = self.ended(tokens, lengths)
+        return tokens[:, : max(1, tokens.shape[1] - 1)] if bool((words < tokens.shape[1]).all()) else tokens, words
+
+    def ended(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Sentences [B, L] with padding in place of the <eos> at their end."""
         last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
         words = lengths - ((last == self.vocab.eos) & (lengths > 0)).long()
         ended = torch.arange(tokens.shape[1], device=tokens.device) >= words[:, None]
-        tokens = tokens.masked_fill(ended, 0)
-        return tokens[:, : max(1, tokens.shape[1] - 1)] if bool((words < tokens.shape[1]).all()) else tokens, words
+        return tokens.masked_fill(ended, 0), words
 
     @torch.no_grad()
     def counts(self, batch: Batch, state: Any) -> tuple[Counts, None]:
@@ -192,8 +208,11 @@ class PCFG(GradientModel, GapModel):
     def parse(self, text: Text, method: str = "mbr", seed: int = 0) -> Tree | list[Tree]:
         """The tree of a sentence, or of each sentence of a list.
 
-        `method` is "mbr" (the tree with the largest expected number of correct spans), "viterbi" (the tree of the most
-        probable derivation) or "sample" (a random tree given the words).
+        `method` is one of:
+
+        - "mbr": the tree with the largest expected number of correct spans;
+        - "viterbi": the tree of the most probable derivation;
+        - "sample": a random tree, given the words.
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="pcfg", nonterminals=2, preterminals=2, epochs=1).model
         >>> [len(tree.words) for tree in model.parse(["a b", "b a b"], "viterbi")]
@@ -284,5 +303,9 @@ def build(run: RunConfig, corpus: Corpus) -> PCFG:
     params = kind(size, partition, **{key: getattr(config, key) for key in kind.keys}, seed=run.seed)
     frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
     params.shift_word_logits(frequency - frequency.mean())
-    drops = "state" if config.dropout_rate else "none"
-    return PCFG(vocab, params, Dropout(drops, config.dropout_rate, seed=run.seed, states=config.nonterminals))
+    rates = (config.dropout_rate, config.nonterminals), (config.preterminal_dropout, config.preterminals)
+    drops = (
+        Dropout("state" if rate else "none", rate, seed=run.seed + i, states=count)
+        for i, (rate, count) in enumerate(rates)
+    )
+    return PCFG(vocab, params, *drops)

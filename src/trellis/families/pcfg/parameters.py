@@ -15,6 +15,7 @@ from trellis.families.hmm.parameters.nets import Residual
 from trellis.families.hmm.parameters.table import set_log
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.words import WORD_PARAMS
+from trellis.kernels.rows import pick
 from trellis.learning.base import Maximisable
 from trellis.options import choose
 from trellis.parts import Prior
@@ -39,6 +40,30 @@ class Size(NamedTuple):
         return self.rank or self.nonterminals
 
 
+class Kept(NamedTuple):
+    """The symbols to which a grammar is restricted by dropout, ascending; None: all."""
+
+    nonterminals: Tensor | None = None
+    preterminals: Tensor | None = None  # only if every preterminal can emit every word
+
+    def symbols(self, size: Size) -> Tensor | None:
+        """The symbols and, at the end, the root that is nothing."""
+        given = next((ids for ids in self if ids is not None), None)
+        if given is None:
+            return None
+        every = torch.arange(size.symbols + 1, device=given.device).split([size.nonterminals, size.preterminals, 1])
+        first, second = (all_ if ids is None else all_[ids] for ids, all_ in zip(self, every, strict=False))
+        return torch.cat([first, second, every[2]])
+
+
+ALL = Kept()
+
+
+def picked(values: Tensor, index: Tensor | None) -> Tensor:
+    """The rows with these indices; None: all."""
+    return values if index is None else pick(values, index)
+
+
 class Logits(NamedTuple):
     """Logits of a grammar's probabilities."""
 
@@ -60,8 +85,8 @@ class GrammarParams(nn.Module, ABC):
         self.size, self.partition = size, partition
 
     @abstractmethod
-    def logits(self) -> Logits:
-        """The logits of all probabilities."""
+    def logits(self, kept: Kept = ALL) -> Logits:
+        """The logits of all probabilities, or of those among the symbols kept."""
 
     @abstractmethod
     def shift_word_logits(self, scores: Tensor) -> None:
@@ -71,19 +96,12 @@ class GrammarParams(nn.Module, ABC):
         """The values of `keys`, arguments of the constructor."""
         return {key: getattr(self, key) for key in self.keys}
 
-    def grammar(self, kept: Tensor | None = None) -> Grammar:
-        """The grammar, or that of the nonterminals `kept` [N']."""
-        root, ranks, lefts, rights, words = self.logits()
-        if kept is not None:
-            more = torch.arange(self.size.nonterminals, self.size.symbols + 1, device=kept.device)
-            named = torch.cat([kept, more])
-            root, lefts, rights = root[named], lefts[named[:-1]], rights[named[:-1]]
-            if ranks is None:
-                lefts, rights = lefts[:, kept], rights[:, kept]
-            else:
-                ranks = ranks[kept]
+    def grammar(self, kept: Kept = ALL) -> Grammar:
+        """The grammar, or that of the symbols kept."""
+        root, ranks, lefts, rights, words = self.logits(kept)
+        preterminals = self.size.preterminals if kept.preterminals is None else len(kept.preterminals)
         eos = torch.arange(len(words), device=words.device)[:, None] == self.size.eos
-        emission = normalised(words.masked_fill(eos, -torch.inf), self.partition, self.size.preterminals)
+        emission = normalised(words.masked_fill(eos, -torch.inf), self.partition, preterminals)
         ranks = None if ranks is None else ranks.softmax(-1)
         return Grammar(root.softmax(0), ranks, over_rows(lefts).exp(), over_rows(rights).exp(), emission)
 
@@ -111,8 +129,16 @@ class TableParams(GrammarParams, Maximisable):
         self.right_logits = logits(size.symbols, size.ranks)
         self.word_logits = logits(size.words, partition.live if partition else size.preterminals)
 
-    def logits(self) -> Logits:
-        return Logits(self.root_logits, self.rank_logits, self.left_logits, self.right_logits, self.word_logits)
+    def logits(self, kept: Kept = ALL) -> Logits:
+        symbols = kept.symbols(self.size)
+        lefts, rights = (
+            picked(one, None if symbols is None else symbols[:-1]) for one in (self.left_logits, self.right_logits)
+        )
+        if self.rank_logits is None and kept.nonterminals is not None:
+            lefts, rights = lefts[:, kept.nonterminals], rights[:, kept.nonterminals]
+        ranks = None if self.rank_logits is None else picked(self.rank_logits, kept.nonterminals)
+        words = self.word_logits if kept.preterminals is None else self.word_logits[:, kept.preterminals]
+        return Logits(picked(self.root_logits, symbols), ranks, lefts, rights, words)
 
     @torch.no_grad()
     def shift_word_logits(self, scores: Tensor) -> None:
@@ -176,13 +202,14 @@ class NeuralParams(GrammarParams):
             kind = choose(WORD_PARAMS, word_params, "model.word_params")
             self.words = kind(size.words, size.preterminals, partition, dim, depth, net_dropout)
 
-    def logits(self) -> Logits:
-        nonterminals, preterminals = self.symbols.split([self.size.nonterminals, self.size.preterminals])
-        ranks = nonterminals if self.ranks is None else self.ranks
-        left, right = (self.outputs[:-1] @ self.nets[name](ranks).T for name in ("left", "right"))
+    def logits(self, kept: Kept = ALL) -> Logits:
+        symbols, ids = self.symbols.split([self.size.nonterminals, self.size.preterminals]), kept.symbols(self.size)
+        nonterminals, preterminals = (picked(one, chosen) for one, chosen in zip(symbols, kept, strict=True))
+        outputs, ranks = picked(self.outputs, ids), nonterminals if self.ranks is None else self.ranks
+        left, right = (outputs[:-1] @ self.nets[name](ranks).T for name in ("left", "right"))
         chosen = None if self.rank_outputs is None else self.nets["rank"](nonterminals) @ self.rank_outputs.T
-        root = (self.nets["root"](self.root) @ self.outputs.T)[0]
-        return Logits(root, chosen, left, right, self.words(preterminals))
+        root = (self.nets["root"](self.root) @ outputs.T)[0]
+        return Logits(root, chosen, left, right, self.words(preterminals, kept.preterminals))
 
     def shift_word_logits(self, scores: Tensor) -> None:
         self.words.shift(scores)

@@ -13,7 +13,7 @@ from torch import Tensor
 from trellis.errors import TrellisError
 from trellis.families.pcfg.inside import log_words
 from trellis.families.pcfg.queries import Posterior, posterior
-from trellis.families.pcfg.trees import Logs, Node, Sampler, safest_splits, viterbi_splits
+from trellis.families.pcfg.trees import Logs, Node, Sampler, Splits, safest_splits, viterbi_splits
 from trellis.models.base import check_integer
 from trellis.options import choose
 from trellis.report.markup import SVG
@@ -118,9 +118,15 @@ def parse_batch(model: PCFG, tokens: Tensor, lengths: Tensor, method: str, seed:
 
 def safest(given: Given, logs: Logs) -> list[Node | None]:
     """The trees with the largest expected number of correct spans, and their most probable symbols."""
-    spans, total = given.posterior().spans.double().cpu().numpy(), given.tokens.shape[1]
-    rows = zip(spans.T, given.words, given.lengths.tolist(), strict=True)
-    return [logs.labelled(safest_splits(one, total, n), row[:n]) if n else None for one, row, n in rows]
+    rows = zip(splits_of(given.model, given.tokens, given.lengths), given.words, given.lengths.tolist(), strict=True)
+    return [logs.labelled(splits, row[:n]) if n else None for splits, row, n in rows]
+
+
+@torch.no_grad()
+def splits_of(model: PCFG, tokens: Tensor, lengths: Tensor) -> list[Splits]:
+    """The splits of the trees with the largest expected number of correct spans."""
+    spans, total = posterior(model.grammar(), tokens, lengths).spans.double().cpu().numpy(), tokens.shape[1]
+    return [safest_splits(one, total, n) for one, n in zip(spans.T, lengths.tolist(), strict=True)]
 
 
 def most_probable(given: Given, logs: Logs) -> list[Node | None]:

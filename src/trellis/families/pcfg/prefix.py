@@ -87,8 +87,9 @@ def token_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Ten
 
 
 class Prefix(NamedTuple):
-    """The state of B sentences after up to T words. Spans [B, T, T] are indexed by their first and last word. Sentences
-    end at the same index: a shorter one begins later, with the scale -inf before it."""
+    """The state of B sentences after up to T words. Spans [B, T, T] are indexed by their first and last word.
+
+    Sentences are aligned at their ends: a shorter one begins later, with the scale -inf before it."""
 
     left: Tensor  # [B, T, T, R]
     left_scales: Tensor  # [B, T, T]

@@ -121,8 +121,10 @@ class Gaps(NamedTuple):
         return filled
 
     def best(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Fill the gaps with probable words: those that are best from left to right, then improved one by one until no
-        single word is better. With one gap, this is the most probable word."""
+        """Fill the gaps with probable words, by a local search.
+
+        The gaps are filled from left to right. Then single words are replaced as long as this raises the probability.
+        With one gap, the result is the most probable word."""
         filled, places = tokens.clone(), self.places(tokens)
         for _ in range(1 + len(places) * 8):
             before = filled.clone()

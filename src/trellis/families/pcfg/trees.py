@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from trellis.families.pcfg.generate import draw as drawn
 from trellis.families.pcfg.grammar import Grammar
@@ -16,7 +17,10 @@ from trellis.kernels.inside import begin, block, pairs
 
 ENTRIES = 1 << 24  # of a max-plus product, in memory
 VITERBI_CHARTS = 3  # in memory
-Splits = dict[tuple[int, int], int]  # the binary tree of a sentence: where each span of two words or more is split
+Span = tuple[int, int]
+Splits = dict[
+    Span, int
+]  # where spans of two words or more are split: those of the binary tree of a sentence, and others
 
 
 class Node(NamedTuple):
@@ -63,6 +67,17 @@ def safest_splits(spans: np.ndarray, total: int, length: int) -> Splits:
     return splits
 
 
+def spans_of(splits: Splits, length: int) -> list[Span]:
+    """The spans of two words or more in the tree of a sentence, parents first."""
+    found, waiting = [], [(0, length)]
+    while waiting:
+        start, stop = waiting.pop()
+        if stop - start > 1:
+            found.append((start, stop))
+            waiting += [(start, splits[start, stop]), (splits[start, stop], stop)]
+    return found
+
+
 class Logs:
     """The logarithms of a grammar's probabilities, in float64, as arrays."""
 
@@ -87,27 +102,25 @@ class Logs:
     def labelled(self, splits: Splits, words: np.ndarray) -> Node:
         """The tree with these splits that has the most probable symbols and ranks, over words given as
         log p(x | T) [L, P]."""
-        best: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # of spans: [N + P] of symbols, [R] of ranks
-        nothing = np.full(self.ranks.shape[1], -np.inf)
-        for i, row in enumerate(words):
-            best[i, i + 1] = np.concatenate([np.full(self.nonterminals, -np.inf), row]), nothing
-        for start, stop in sorted(splits, key=lambda span: span[1] - span[0]):
-            middle = splits[start, stop]
-            one, other = best[start, middle][0], best[middle, stop][0]
-            ranks = (self.lefts + one[:, None]).max(0) + (self.rights + other[:, None]).max(0)
-            symbols = np.full(len(self.lefts), -np.inf)
-            symbols[: self.nonterminals] = (self.ranks + ranks).max(1)
+        best: dict[Span, tuple[Tensor, Tensor]] = {}  # of spans: [N + P] of symbols, [R] of ranks
+        root, rules, lefts, rights = self.tensors
+        for i, row in enumerate(torch.from_numpy(words).to(root.device)):
+            best[i, i + 1] = pad(row, (self.nonterminals, 0), value=-torch.inf), rules[0]
+        for start, stop in reversed(spans_of(splits, len(words))):
+            one, other = best[start, splits[start, stop]][0], best[splits[start, stop], stop][0]
+            ranks = (lefts + one[:, None]).amax(0) + (rights + other[:, None]).amax(0)
+            symbols = pad((rules + ranks).amax(1), (0, len(lefts) - self.nonterminals), value=-torch.inf)
             best[start, stop] = symbols, ranks
 
         def expand(start: int, stop: int, symbol: int) -> tuple[int, list[Any]]:
             if stop - start == 1:
                 return symbol, []
-            rank, middle = int((self.ranks[symbol] + best[start, stop][1]).argmax()), splits[start, stop]
-            left = int((self.lefts[:, rank] + best[start, middle][0]).argmax())
-            right = int((self.rights[:, rank] + best[middle, stop][0]).argmax())
+            rank, middle = int((rules[symbol] + best[start, stop][1]).argmax()), splits[start, stop]
+            left = int((lefts[:, rank] + best[start, middle][0]).argmax())
+            right = int((rights[:, rank] + best[middle, stop][0]).argmax())
             return symbol, [(start, middle, left), (middle, stop, right)]
 
-        roots = self.root[:-1] + best[0, len(words)][0]
+        roots = root[:-1] + best[0, len(words)][0]
         return grow((0, len(words), int(roots.argmax())), expand)
 
 

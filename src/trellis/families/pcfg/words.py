@@ -42,8 +42,8 @@ class WordNet(nn.Module):
         self.bias = nn.Parameter(torch.zeros(words))
         self.class_logits = ClassLogits(partition.word_class) if partition else None
 
-    def forward(self, preterminals: Tensor) -> Tensor:
-        """Embeddings of preterminals [P, d] -> [V, k]."""
+    def forward(self, preterminals: Tensor, kept: Tensor | None = None) -> Tensor:
+        """Embeddings of preterminals [P, d], all or those kept -> [V, k]."""
         states, words, dtype = self.net(preterminals), self.vectors, self.vectors.dtype
         if self.partition is None or self.class_logits is None:
             logits = every_logit(states, words, None, dtype)
@@ -66,8 +66,8 @@ class WordTable(nn.Module):
         noise = INIT_STD if live > 1 else 0.0  # with one preterminal per class, there is no symmetry to break
         self.table = nn.Parameter(noise * torch.randn(words, live))
 
-    def forward(self, preterminals: Tensor) -> Tensor:
-        return self.table
+    def forward(self, preterminals: Tensor, kept: Tensor | None = None) -> Tensor:
+        return self.table if kept is None else self.table[:, kept]
 
     @torch.no_grad()
     def shift(self, scores: Tensor) -> None:

@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024  # entries at a time
+SUMMED = 128  # rows that a program adds
 
 
 @triton.jit
@@ -33,11 +34,26 @@ def rows_kernel(counts, old, out, pseudocount, N, KEEP: tl.constexpr, BLOCK: tl.
         tl.store(out + begin + n, tl.where(total > 0, weights / tl.where(total > 0, total, 1.0), before), mask=n < N)
 
 
-@triton.jit(do_not_specialize=["pseudocount"])
-def log_columns_kernel(counts, totals, old, out, pseudocount, N, BLOCK: tl.constexpr):
+@triton.jit
+def sums_kernel(counts, out, V, N, SUMMED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums of the columns of a table [V, N] over some rows."""
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    at, inside = tl.program_id(0).to(tl.int64) * N + n, n < N
-    total = tl.load(totals + n, mask=inside, other=0.0)
+    total = tl.zeros((ROWS, BLOCK), tl.float32)
+    for first in range(0, SUMMED, ROWS):
+        v = tl.program_id(0) * SUMMED + first + tl.arange(0, ROWS)
+        inside = (v < V)[:, None] & (n < N)[None, :]
+        total += tl.load(counts + v[:, None].to(tl.int64) * N + n[None, :], mask=inside, other=0.0)
+    tl.store(out + tl.program_id(0) * N + n, tl.sum(total, 0), mask=n < N)
+
+
+@triton.jit(do_not_specialize=["pseudocount"])
+def log_columns_kernel(
+    counts, totals, old, out, pseudocount, V, N, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    v = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at, inside = v[:, None].to(tl.int64) * N + n[None, :], (v < V)[:, None] & (n < N)[None, :]
+    total = tl.load(totals + n, mask=n < N, other=0.0)[None, :] + V * pseudocount
     weights, before = weigh(counts, old, pseudocount, at, inside, False)
     logs = tl.where(weights > 0, tl.log(tl.where(weights > 0, weights, 1.0)), -float("inf"))
     logs -= tl.log(tl.where(total > 0, total, 1.0))
@@ -55,7 +71,10 @@ def rows(counts: Tensor, pseudocount: float, old: Tensor, keep_zeros: bool) -> T
 def log_columns(counts: Tensor, pseudocount: float, old: Tensor) -> Tensor:
     """Logarithms of distributions along the first axis [V, K]. A distribution without counts is unchanged."""
     out, (symbols, states) = torch.empty_like(old), counts.shape
-    totals = counts.sum(0) + symbols * pseudocount
-    grid = symbols, triton.cdiv(states, BLOCK)
-    log_columns_kernel[grid](counts, totals, old, out, float(pseudocount), states, BLOCK=BLOCK)
+    block = min(BLOCK, triton.next_power_of_2(states))
+    sizes, columns = {"ROWS": BLOCK // block, "BLOCK": block}, triton.cdiv(states, block)
+    totals = counts.new_empty(triton.cdiv(symbols, SUMMED), states)
+    sums_kernel[(len(totals), columns)](counts, totals, symbols, states, SUMMED=SUMMED, **sizes)
+    given = counts, totals.sum(0), old, out, float(pseudocount), symbols, states
+    log_columns_kernel[(triton.cdiv(symbols, BLOCK // block), columns)](*given, **sizes)
     return out

@@ -1,5 +1,6 @@
-"""Row normalisers of states on a GPU, some of which are known. The normaliser of any other state is computed
-once, even if several rows belong to the state. This also works in a CUDA graph.
+"""Row normalisers of states on a GPU, some of which are already known.
+
+The normaliser of any other state is computed once, even if several rows belong to it.
 
 A table over all states holds R + i for the state of the i-th known normaliser, the number of one of its rows for any
 other state that has rows, and -1 for a state without rows. Rows whose number is in the table are listed and

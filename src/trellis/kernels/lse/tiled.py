@@ -12,6 +12,7 @@ from trellis.kernels.optional import recent
 
 MIXED = (2, 11)  # the oldest torch with which products of bfloat16 with a float32 result were run
 ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits in memory at a time
+ROWS, COLUMNS = 256, 1024  # of logits that stay in the cache of a CPU
 
 
 class RowLogSumExp(torch.autograd.Function):
@@ -24,8 +25,12 @@ class RowLogSumExp(torch.autograd.Function):
     ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype) if low is None else low
         out = torch.empty(len(q), dtype=torch.promote_types(dtype, torch.float32), device=q.device)
-        for rows in chunks(len(q), len(k), q.device):
-            out[rows] = logits(q[rows], k, mask, rows).logsumexp(-1)
+        if q.is_cuda:
+            for rows in chunks(len(q), len(k), q.device):
+                out[rows] = logits(q[rows], k, mask, rows).logsumexp(-1)
+        else:
+            for rows in slices(len(q), ROWS):
+                out[rows] = in_cache(q, k, mask, rows)
         ctx.save_for_backward(q, k, out.masked_fill(out == -torch.inf, 0.0))  # rows whose logits are all -inf
         ctx.mask, ctx.dtypes = mask, (queries.dtype, keys.dtype)
         return out
@@ -71,14 +76,31 @@ class RowSoftmax(torch.autograd.Function):
 
 def chunks(rows: int, columns: int, device: torch.device) -> Iterator[slice]:
     """Slices of rows whose logits fit in memory."""
-    size = max(1, ENTRIES[device.type] // max(columns, 1))
-    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+    return slices(rows, max(1, ENTRIES[device.type] // max(columns, 1)))
 
 
-def logits(queries: Tensor, keys: Tensor, mask: Mask | None = None, rows: slice = slice(None)) -> Tensor:
-    """Q K' [rows, S], -inf where masked; bfloat16 operands are accumulated and returned in float32."""
+def slices(length: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+
+
+def in_cache(queries: Tensor, keys: Tensor, mask: Mask | None, rows: slice) -> Tensor:
+    """log sum_j exp(q_i . k_j) of some rows, a few keys at a time: [rows]."""
+    top = torch.full((rows.stop - rows.start,), -torch.inf, dtype=torch.promote_types(keys.dtype, torch.float32))
+    total = torch.zeros_like(top)
+    for columns in slices(len(keys), COLUMNS):
+        here = logits(queries[rows], keys[columns], mask, rows, columns)
+        before, top = top, torch.maximum(top, here.amax(-1))
+        shift = top.masked_fill(top == -torch.inf, 0.0)
+        total = total * (before - shift).exp() + here.sub_(shift.unsqueeze(-1)).exp_().sum(-1)
+    return top + total.log()
+
+
+def logits(
+    queries: Tensor, keys: Tensor, mask: Mask | None = None, rows: slice = slice(None), columns: slice = slice(None)
+) -> Tensor:
+    """Q K' [rows, columns], -inf where masked; bfloat16 operands are accumulated and returned in float32."""
     out = product(queries, keys.T)
-    return out if mask is None else out.masked_fill_(~mask.keeps(rows), -torch.inf)
+    return out if mask is None else out.masked_fill_(~mask.keeps(rows, columns), -torch.inf)
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from trellis.kernels.lse.tiled import product
-from trellis.kernels.scan import dense
+from trellis.kernels.scan import dense, ends
 
 TINY = torch.finfo(torch.float32).tiny
 MULTIPLE = 64  # states are padded to a multiple of it
@@ -20,6 +20,7 @@ FEW = 512  # up to this many states, expected transitions are one float32 produc
 LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
 BLOCK = 512  # states that a kernel loads at a time
 VISITED = 4096  # posteriors that are added at a time
+SUMMED = 512  # sums over tiles of states that are added at a time
 
 
 class Tiles(NamedTuple):
@@ -60,21 +61,21 @@ def memory_needed(batch: int, steps: int, states: int) -> int:
 
 class Recorded:
     """Work on fixed memory: run the first time, captured the second, then replayed. While a larger graph is captured,
-    the work becomes part of that graph."""
+    the work becomes part of that graph. The work itself is not kept, because it holds the memory."""
 
-    def __init__(self, work: Callable[[], None], on_gpu: bool) -> None:
-        self.work, self.on_gpu, self.calls = work, on_gpu, 0
+    def __init__(self, on_gpu: bool) -> None:
+        self.on_gpu, self.calls = on_gpu, 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, work: Callable[[], None]) -> None:
         self.calls += 1
         if not self.on_gpu or self.calls == 1 or torch.cuda.is_current_stream_capturing():
-            self.work()
+            work()
             return
         if self.graph is None:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self.work()
+                work()
             self.graph = graph
         self.graph.replay()
 
@@ -126,6 +127,7 @@ def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> 
         "dots": ((steps, batch, tiles), number),  # d_t
         "norm": ((steps, batch), number),
         "gain": ((steps, batch), number),  # 1 / d_t
+        "shares": ((steps, batch), number),  # 1 / (c_{t-1} d_t)
         "sorted": ((steps * batch,), torch.int32),
         "order": ((steps * batch,), torch.int64),
         "logs": ((batch, steps), number),  # log c_t
@@ -173,6 +175,7 @@ class Passes:
     dots: Tensor
     norm: Tensor
     gain: Tensor
+    shares: Tensor
     sorted: Tensor
     order: Tensor
     logs: Tensor
@@ -185,9 +188,9 @@ class Passes:
         self.steps, self.batch, self.states = self.joint.shape
         self.device = self.joint.device
         self.grid = self.states // tiles.BN, self.batch // tiles.BM
-        self.options: dict[str, Any] = {**tiles._asdict(), "NB": self.sums.shape[-1], "TINY": TINY}
-        works = self._forward, self._backward, self._expect
-        self.forward, self.backward, self.expect = (Recorded(work, self.joint.is_cuda) for work in works)
+        tiled: dict[str, Any] = {"NB": self.sums.shape[-1], "TINY": TINY}
+        self.options, self.summed = tiles._asdict() | tiled, tiled | {"STEPS": max(1, SUMMED // self.sums.shape[-1])}
+        self.recorded = [Recorded(self.joint.is_cuda) for _ in range(3)]
 
     def load(self, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> None:
         """Copy a problem into the memory: [B, K], [K, K], [N, K], [B, T], [B]."""
@@ -197,28 +200,29 @@ class Passes:
         given = prior, prior.stride(0), table, rows, lengths
         dense.load_kernel[(self.steps * self.batch,)](*given, *made, *sizes, BLOCK=BLOCK)
 
+    def forward(self) -> None:
+        self.recorded[0](self._forward)
+
+    def backward(self) -> None:
+        self.recorded[1](self._backward)
+
+    def expect(self) -> None:
+        self.recorded[2](self._expect)
+
     def _forward(self) -> None:
         """j_t, c_t, log c_t and the last a_t."""
-        torch.mul(self.priors, self.weights[0], out=self.joint[0])
-        self.sums.zero_()[0, :, 0] = self.joint[0].sum(-1)
-        split(self.joint[0], self.parts[0], (1, 2, 3))
+        self.sums.zero_()
+        first = self.priors, self.weights, self.joint, self.sums, self.parts, self.batch, self.states
+        ends.first_kernel[(self.batch, self.states // MULTIPLE)](*first, self.sums.shape[-1], MULTIPLE)
         for t in range(1, self.steps):
             given = self.parts[(t - 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t - 1]
             made, sizes = (self.sums[t], self.parts[t % 2]), (self.batch, self.states)
             dense.forward_kernel[self.grid](*given, *made, 1.0, *sizes, **self.options)
-        torch.sum(self.sums, -1, out=self.norm)
-        steps = torch.arange(self.steps, device=self.device)[:, None]
-        logs = torch.where(self.norm >= TINY, self.norm.log() + self.scale, -torch.inf)
-        self.logs.copy_(logs.masked_fill(steps >= self.lengths, 0.0).T)
-        last, sequences = (self.lengths - 1).clamp(min=0), torch.arange(self.batch, device=self.device)
-        ends = self.joint[last, sequences] * inverted(self.norm[last, sequences])[:, None]
-        self.ends[0] = torch.where((self.lengths > 0)[:, None], ends, self.priors)
+        found = self.sums, self.scale, self.lengths, self.joint, self.priors, self.norm, self.logs, self.last, self.ends
+        ends.norms_kernel[(self.batch,)](*found, *self.joint.shape, BLOCK=BLOCK, **self.summed)
 
     def _backward(self) -> None:
         """w_t and 1 / d_t."""
-        steps = torch.arange(self.steps, device=self.device)[:, None]
-        possible = ((self.norm >= TINY) | (steps >= self.lengths)).all(0)
-        self.last.copy_(torch.where(possible, self.lengths - 1, -1))
         self.dots.zero_()
         self.parts[self.steps % 2].zero_()
         for t in reversed(range(self.steps)):
@@ -226,7 +230,8 @@ class Passes:
             after, sizes = self.dots[min(t + 1, self.steps - 1)], (t, self.batch, self.states)
             made = self.dots[t], self.last, self.parts[t % 2]
             dense.backward_kernel[self.grid](*given, after, *made, 1.0, *sizes, **self.options)
-        self.gain.copy_(inverted(self.dots.sum(-1)))
+        found, count = (self.dots, self.norm, self.gain, self.shares), self.gain.numel()
+        ends.gains_kernel[(triton.cdiv(count, self.summed["STEPS"]),)](*found, self.batch, count, **self.summed)
 
     def _expect(self) -> None:
         """Both passes, w_0 and p(z_0 | x), the order of the steps by table row, and sum_t a_{t-1} w_t' / d_t."""
@@ -234,11 +239,9 @@ class Passes:
         self._backward()
         torch.mul(self.weights[0], self.gain[0, :, None], out=self.ends[1])
         torch.mul(self.ends[1], self.priors, out=self.ends[2])
-        keys, order = self.keys.flatten().sort(stable=True)
-        self.sorted.copy_(keys)
-        self.order.copy_(order)
+        torch.sort(self.keys.flatten(), stable=True, out=(self.sorted, self.order))
         left, right = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1)
-        scale = (inverted(self.norm[:-1]) * self.gain[1:]).flatten()
+        scale = self.shares[1:].flatten()
         if self.states <= FEW:
             torch.mm(left.T, right * scale[:, None], out=self.pairs)
             return

@@ -23,11 +23,11 @@ def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
         return vectors @ matrix.T
     compiled = kernels()
     assert compiled is not None
-    alone = len(vectors) == 1
-    rows, padded = len(matrix), 0 if alone else -len(vectors) % VECTORS
+    special = {1: compiled.times_one, 2: compiled.times_two, 3: compiled.times_three}.get(len(vectors))
+    rows, padded = len(matrix), 0 if special else -len(vectors) % VECTORS
     few = torch.nn.functional.pad(vectors, (0, 0, 0, padded)).contiguous().numpy()
     found = torch.empty(len(few), rows, dtype=matrix.dtype)
-    times = compiled.times_one if alone else compiled.times
+    times = special or compiled.times
     team.share(times, team.size(rows // ROWS), matrix.numpy(), few, found.numpy(), next(downwards))
     return found[: len(vectors)]
 

@@ -1,5 +1,4 @@
-"""Numba: four rows of the matrix and one vector at a time, or six rows and four vectors. The matrix is read from memory
-once.
+"""Numba: a few rows of the matrix and one to four vectors at a time. The matrix is read from memory once.
 
 If the number of rows is not a multiple of four or six, the last rows are computed twice. Rows are visited upwards or
 downwards: if the next product visits them in the other direction, it finds the last rows of this one in the cache."""
@@ -54,3 +53,47 @@ def times_one(worker, workers, matrix, one, found, downwards):
             a, b = a + m * matrix[r, k], b + m * matrix[r + 1, k]
             c, d = c + m * matrix[r + 2, k], d + m * matrix[r + 3, k]
         found[0, r], found[0, r + 1], found[0, r + 2], found[0, r + 3] = a, b, c, d
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def times_two(worker, workers, matrix, few, found, downwards):
+    """found[n, r] = sum_k matrix[r, k] few[n, k] of two vectors, for at least six rows."""
+    rows, zero = matrix.shape[0], matrix.dtype.type(0)
+    tiles = (rows + 5) // 6
+    begin, end = tiles * worker // workers, tiles * (worker + 1) // workers
+    for tile in range(begin, end):
+        r = min(6 * (begin + end - 1 - tile if downwards else tile), rows - 6)
+        a0 = a1 = b0 = b1 = c0 = c1 = d0 = d1 = e0 = e1 = f0 = f1 = zero
+        for k in range(matrix.shape[1]):
+            u, v, w = matrix[r, k], matrix[r + 1, k], matrix[r + 2, k]
+            x, y, z = matrix[r + 3, k], matrix[r + 4, k], matrix[r + 5, k]
+            m = few[0, k]
+            a0, b0, c0, d0, e0, f0 = a0 + m * u, b0 + m * v, c0 + m * w, d0 + m * x, e0 + m * y, f0 + m * z
+            m = few[1, k]
+            a1, b1, c1, d1, e1, f1 = a1 + m * u, b1 + m * v, c1 + m * w, d1 + m * x, e1 + m * y, f1 + m * z
+        found[0, r], found[0, r + 1], found[0, r + 2] = a0, b0, c0
+        found[0, r + 3], found[0, r + 4], found[0, r + 5] = d0, e0, f0
+        found[1, r], found[1, r + 1], found[1, r + 2] = a1, b1, c1
+        found[1, r + 3], found[1, r + 4], found[1, r + 5] = d1, e1, f1
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def times_three(worker, workers, matrix, few, found, downwards):
+    """found[n, r] = sum_k matrix[r, k] few[n, k] of three vectors, for at least four rows."""
+    rows, zero = matrix.shape[0], matrix.dtype.type(0)
+    tiles = (rows + 3) // 4
+    begin, end = tiles * worker // workers, tiles * (worker + 1) // workers
+    for tile in range(begin, end):
+        r = min(4 * (begin + end - 1 - tile if downwards else tile), rows - 4)
+        a0 = a1 = a2 = b0 = b1 = b2 = c0 = c1 = c2 = d0 = d1 = d2 = zero
+        for k in range(matrix.shape[1]):
+            u, v, w, x = matrix[r, k], matrix[r + 1, k], matrix[r + 2, k], matrix[r + 3, k]
+            m = few[0, k]
+            a0, b0, c0, d0 = a0 + m * u, b0 + m * v, c0 + m * w, d0 + m * x
+            m = few[1, k]
+            a1, b1, c1, d1 = a1 + m * u, b1 + m * v, c1 + m * w, d1 + m * x
+            m = few[2, k]
+            a2, b2, c2, d2 = a2 + m * u, b2 + m * v, c2 + m * w, d2 + m * x
+        found[0, r], found[0, r + 1], found[0, r + 2], found[0, r + 3] = a0, b0, c0, d0
+        found[1, r], found[1, r + 1], found[1, r + 2], found[1, r + 3] = a1, b1, c1, d1
+        found[2, r], found[2, r + 1], found[2, r + 2], found[2, r + 3] = a2, b2, c2, d2

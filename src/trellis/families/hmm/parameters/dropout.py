@@ -14,9 +14,10 @@ STAGES = 8  # stages in which a rate moves from its initial to its final value
 
 
 class Draw(NamedTuple):
-    """One dropout sample. `ids` lists the states to which the model is restricted; they are renumbered, and `partition`
-    has their classes (None: every state can emit every word). If `step` is given, single starts and transitions are
-    dropped by a hash, which gives the same mask wherever it is evaluated."""
+    """One dropout sample: the states `ids` that are kept, renumbered.
+
+    `partition` has the classes of the kept states; if None, every state can emit every word. If `step` is given, single
+    starts and transitions are dropped too, by a hash."""
 
     ids: Tensor | None = None  # [K'], ascending, hence grouped by class
     partition: Partition | None = None

@@ -181,9 +181,10 @@ class NeuralParams(WordParams):
 
     @torch.no_grad()
     def entry(self, ids: Tensor, after: Tensor, draw: Draw, transition: Transition | None = None) -> Entry:
-        """Transitions from the states `ids` [R] of the full model into those kept by the draw, which are embedded as
-        `after`. They advance a carried distribution and have no gradient. On a GPU, the normalisers of kept states are
-        taken from the `transition` between them."""
+        """Transitions from the states `ids` [R] of the full model into the kept states, whose embeddings are `after`.
+
+        They advance a carried distribution and have no gradient. On a GPU, known normalisers are taken from
+        `transition`."""
         known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
         if isinstance(transition, Softmax) and transition.keys.is_cuda and draw.ids is not None and same_queries:
             known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)

@@ -1,0 +1,130 @@
+"""Whether a repeated part of a regular expression matches a text in one way at most: whether each character determines
+the part of the pattern that matches it (Brueggemann-Klein and Wood 1998, "One-unambiguous regular languages")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, reduce
+from itertools import chain
+from operator import or_
+from typing import Any, NamedTuple
+
+EVERY = (1 << 0x110000) - 1  # sets of characters are integers, a bit for each
+CATEGORIES = {"CATEGORY_DIGIT": r"\d+", "CATEGORY_SPACE": r"\s+", "CATEGORY_WORD": r"\w+"}
+REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+MOST = 100  # positions in a pattern
+
+
+class NotCheckedError(Exception):
+    """A part of a pattern is not a set of characters, or there are too many of them."""
+
+
+def is_unambiguous(part: Any) -> bool:
+    """Whether a part of a pattern that `re` has parsed, without flags, matches every text in one way at most."""
+    positions = Positions()
+    try:
+        return positions.disjoint(positions.add([part]).first) and all(map(positions.disjoint, positions.following))
+    except NotCheckedError:
+        return False
+
+
+class Ends(NamedTuple):
+    """The positions of a part at which a match may begin and end, and whether it may be empty."""
+
+    first: list[int]
+    last: list[int]
+    empty: bool
+
+
+class Positions:
+    """The positions of a pattern: the characters that match there, and the positions that may follow."""
+
+    def __init__(self) -> None:
+        self.characters, self.following = list[int](), list[list[int]]()
+
+    def disjoint(self, positions: list[int]) -> bool:
+        seen = 0
+        for position in positions:
+            if seen & self.characters[position]:
+                return False
+            seen |= self.characters[position]
+        return True
+
+    def add(self, tree: Any) -> Ends:
+        """Add the parts of a parsed pattern, one after another."""
+        first, last, empty = list[int](), list[int](), True
+        for name, value in tree:
+            part = self.add_part(name.name, value)
+            self.follow(last, part.first)
+            first += part.first if empty else []
+            last = part.last + (last if part.empty else [])
+            empty &= part.empty
+        return Ends(first, last, empty)
+
+    def add_part(self, name: str, value: Any) -> Ends:
+        if name in REPEATS:
+            least, most, body = value
+            found = self.add(body)
+            if most > 1:
+                self.follow(found.last, found.first)
+            return found._replace(empty=found.empty or least == 0)
+        if name == "BRANCH":
+            return union([self.add(branch) for branch in value[1]])
+        if name == "SUBPATTERN" and not any(value[1:3]):  # flags
+            return self.add(value[3])
+        if name == "AT":
+            return Ends([], [], True)
+        return self.add_position(characters_of(name, value))
+
+    def add_position(self, characters: int) -> Ends:
+        if len(self.characters) == MOST:
+            raise NotCheckedError
+        self.characters.append(characters)
+        self.following.append([])
+        return Ends([len(self.characters) - 1], [len(self.characters) - 1], False)
+
+    def follow(self, before: list[int], after: list[int]) -> None:
+        for position in before:
+            self.following[position].extend(after)
+
+
+def union(parts: list[Ends]) -> Ends:
+    first, last, empty = zip(*parts, strict=True)
+    return Ends(list(chain(*first)), list(chain(*last)), any(empty))
+
+
+def characters_of(name: str, value: Any) -> int:
+    """The characters that match a part of one character."""
+    if name not in CHARACTERS:
+        raise NotCheckedError
+    return CHARACTERS[name](value)
+
+
+def of_items(items: list[Any]) -> int:
+    """Those of [...]."""
+    negated = items[0][0].name == "NEGATE"
+    found = reduce(or_, (characters_of(kind.name, value) for kind, value in items[negated:]))
+    return EVERY ^ found if negated else found
+
+
+def of_category(kind: Any) -> int:
+    """Those of an escape such as \\d or \\D."""
+    known = category(kind.name.replace("_NOT_", "_"))
+    return EVERY ^ known if "_NOT_" in kind.name else known
+
+
+@cache
+def category(name: str) -> int:
+    found = re.finditer(CATEGORIES[name], "".join(map(chr, range(0x110000))))
+    return sum((1 << one.end()) - (1 << one.start()) for one in found)
+
+
+CHARACTERS: dict[str, Callable[[Any], int]] = {
+    "ANY": lambda _: EVERY,
+    "LITERAL": lambda code: 1 << code,
+    "NOT_LITERAL": lambda code: EVERY ^ 1 << code,
+    "RANGE": lambda bounds: (1 << bounds[1] + 1) - (1 << bounds[0]),
+    "CATEGORY": of_category,
+    "IN": of_items,
+}
