@@ -135,3 +135,15 @@ def test_the_most_probable_states() -> None:
     assert lattices.most_probable(posterior, 4, 0.5).tolist() == [1, 0, 3]
     assert lattices.most_probable(posterior, 2, 0.5).tolist() == [0, 3]
     assert lattices.most_probable(posterior, 4, 2.0).tolist() == [0]  # at least one
+
+
+@pytest.mark.parametrize("spread", [1.0, 1000.0])
+def test_best_sums_do_not_underflow(spread: float) -> None:
+    torch.manual_seed(0)
+    matrix, scores = torch.rand(5, 7).pow(spread), spread * torch.randn(5)
+    matrix[2] = 0.0
+    scores[3] = -torch.inf
+    exact = (matrix.double().log() + scores.double().unsqueeze(-1)).amax(0)
+    torch.testing.assert_close(pieces.best_sums(matrix, scores).double(), exact, rtol=1e-6, atol=1e-4)
+    nothing = pieces.best_sums(matrix, torch.full((5,), -torch.inf))
+    assert bool((nothing == -torch.inf).all())
