@@ -139,7 +139,8 @@ class Counts(NamedTuple):
 
     def plus(self, other: Counts, scale: float = 1.0) -> Counts:
         """self + scale * other."""
-        return Counts(*(a + scale * b for a, b in zip(self, other, strict=True)))
+        others = other if scale == 1.0 else [scale * value for value in other]
+        return Counts(*(a + b for a, b in zip(self, others, strict=True)))
 
     def over_processes(self, idle: bool = False) -> Counts:
         """The counts summed over all processes of a job, except idle ones."""

@@ -71,15 +71,15 @@ def add_up_rows(tensor: Tensor) -> Tensor:
     import torch
     import torch.distributed as dist
 
-    touched = tensor.flatten(1).any(1).to(torch.uint8)
+    flat = tensor.flatten(1)
+    touched = ((flat.amax(1) != 0) | (flat.amin(1) != 0)).to(torch.uint8)  # several times as fast as any(1)
     Job.sent += touched.numel()
     with explained():
         dist.all_reduce(touched, dist.ReduceOp.MAX, group=Job.group)
     rows = touched.nonzero().squeeze(1)
     if len(rows) > DENSE * len(tensor):
         return add_up(tensor)
-    tensor[rows] = add_up(tensor[rows])
-    return tensor
+    return tensor.index_copy_(0, rows, add_up(tensor.index_select(0, rows)))
 
 
 def bytes_sent() -> int:
