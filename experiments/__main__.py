@@ -20,7 +20,7 @@ from trellis.errors import TrellisError
 def run(args: argparse.Namespace) -> int:
     experiment, chosen = find(args.name)
     out = args.out or experiment.results_folder
-    options = running.Options(out, args.runs, args.set, args.force, args.jobs, args.test)
+    options = running.Options(out, args.runs, args.set, args.force, args.jobs, args.analysis, args.test)
     runs = experiment.runs() if chosen is None else [chosen]
     pairs = [(run, seed) for run in runs for seed in args.seed or [experiment.config(run, args.set).seed]]
     missing = [pair for pair in pairs if not running.is_done(experiment, *pair, options)]
@@ -96,6 +96,8 @@ def build_parser() -> argparse.ArgumentParser:
     running_.add_argument("--force", action="store_true", help="start again, even if there is a result")
     running_.add_argument("--test", action=argparse.BooleanOptionalAction, help="evaluate on test text (default: yes, "
                           "but not if --set changes the run, as in a search)")  # fmt: skip
+    running_.add_argument("--analysis", metavar="NAME", action="append", help="run only this analysis of the trained "
+                          "model, such as normalisation; repeatable (default: all)")  # fmt: skip
     running_.add_argument("--jobs", type=cli.positive, default=1, help="number of runs at a time")
     measuring = command(memory, "measure the memory of training steps for results where this failed, on a GPU")
     measuring.add_argument("name", metavar="NAME")

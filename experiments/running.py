@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.experiment import Experiment
-from experiments.paper import Job
+from experiments.paper import Analysis, Job
 from experiments.results import Result, hardware, read_result, result_path, source_hash, write_result
 from experiments.training import differ
 from trellis.config import RunConfig
 from trellis.devices import choose_device
-from trellis.options import to_tables
+from trellis.options import choose, to_tables
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Options:
     overrides: list[str] = field(default_factory=list)
     force: bool = False
     jobs: int = 1
+    analyses: list[str] | None = None  # names of the analyses of trained models; None: all
     test: bool | None = None  # whether to evaluate on test text; None: unless overrides change the run
 
 
@@ -41,7 +42,8 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
 
     config, folder = config_of(run), options.runs / experiment.name
     device, begun = choose_device(config.device), time.monotonic()
-    outcome = experiment.kind_of(run).run(Job(run, config, folder, options.force, experiment.analyses(run), config_of))
+    analyses = chosen_analyses(experiment, run, options)
+    outcome = experiment.kind_of(run).run(Job(run, config, folder, options.force, analyses, config_of))
     result = Result(
         run=run,
         seed=seed,
@@ -55,6 +57,14 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
     )
     write_result(result_path(options.out, run, seed), result, config)
     return result
+
+
+def chosen_analyses(experiment: Experiment, run: str, options: Options) -> dict[str, Analysis]:
+    """The analyses of a run by name, all or those that the options name."""
+    found = experiment.analyses(run)
+    if options.analyses is None:
+        return found
+    return {name: choose(found, name, f"The analysis of {run}") for name in options.analyses}
 
 
 def evaluated(experiment: Experiment, run: str, seed: int, options: Options) -> Any:
@@ -100,6 +110,7 @@ def run_apart(experiment: Experiment, run: str, seed: int, options: Options) -> 
     command = [sys.executable, "-m", "experiments", "run", f"{experiment.folder}/{run}", "--seed", str(seed)]
     command += ["--out", str(options.out), "--runs", str(options.runs), "--jobs", str(options.jobs)]
     command += [word for override in options.overrides for word in ("--set", override)]
+    command += [word for name in options.analyses or () for word in ("--analysis", name)]
     command += ["--force"] * options.force
     command += [] if options.test is None else ["--test" if options.test else "--no-test"]
     log = options.runs / experiment.name / f"{run}.{seed}.log"

@@ -28,7 +28,7 @@ def run_training(job: Job) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
     refuse_another(config, folder)
     begun = time.monotonic()
-    trained = train(config, folder, resume=True)
+    trained = train(config, folder, resume=True, report=False)
     if trained.interrupted:
         raise KeyboardInterrupt
     training: dict[str, Any] = {"seconds": time.monotonic() - begun}  # for a model that is not trained in steps

@@ -1,7 +1,7 @@
 """`python -m mutants`: put small bugs into the package, one at a time, and print which of them the tests notice.
 
-The first run records which tests execute which lines (`--map`), and later runs add new tests to this map. When the
-lines of the package have moved, `--remap` records it again."""
+The first run records which tests execute which lines (`--map`), and later runs add new tests and tests of changed
+files to this map. When the lines of the package have moved, `--remap` records it again."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import time
+import zlib
 from collections import Counter, defaultdict
 from functools import cache, partial
 from itertools import islice, takewhile
@@ -93,11 +94,13 @@ def work(session: Session, options: argparse.Namespace) -> None:
 
 
 def record(session: Session, options: argparse.Namespace) -> None:
-    """Run the tests that the map does not have, every file in a process of its own, and add the lines that each test
-    executes."""
+    """Run the tests of files that are new or have changed, every file in a process of its own, and add the lines that
+    each test executes to the map."""
     options.map.parent.mkdir(parents=True, exist_ok=True)
     options.map.touch()
-    known = {json.loads(line)["test"] for line in options.map.read_text().splitlines()}
+    rows = [row for row in options.map.read_text().splitlines() if is_current(json.loads(row))]
+    options.map.write_text("".join(row + "\n" for row in rows))
+    known = {json.loads(row)["test"] for row in rows}
     by_file = defaultdict[str, list[str]](list)
     for test in session.items:
         if test not in known:
@@ -106,11 +109,22 @@ def record(session: Session, options: argparse.Namespace) -> None:
     def write(tests: list[str]) -> None:
         for found in session.record(tests, PACKAGE, files(PACKAGE), options.slow):
             with options.map.open("a") as file:
-                file.write(json.dumps(found) + "\n")
+                file.write(json.dumps(found | {"version": version(found["test"])}) + "\n")
 
     nearest = sorted(by_file, key=lambda file: -len(IMPORTS.findall(Path(file).read_text())))
     for _ in trial.results_of((partial(write, by_file[file]) for file in nearest), options.jobs):
         pass
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    return row.get("version") == version(row["test"])
+
+
+@cache
+def version(test: str) -> int:
+    """A checksum of the file of a test; 0 if it is gone."""
+    file = Path(test.partition("::")[0])
+    return zlib.crc32(file.read_bytes()) if file.exists() else 0
 
 
 def selected(options: argparse.Namespace) -> list[Mutant]:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Container
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -87,8 +88,13 @@ class Covering:
                     self.by_line[file, line].append(test["test"])
 
     def tests(self, file: str, lines: range, imported: bool) -> list[str]:
-        """The tests of any of these lines; of the whole file if they are executed on import."""
-        found = set(self.by_file[file]) if imported else {test for line in lines for test in self.by_line[file, line]}
+        """The tests of any of these lines. If they are executed on import, those of the whole file; if none runs a
+        function of it, those of its folder."""
+        if imported:
+            alike = [tests for one, tests in self.by_file.items() if Path(one).parent == Path(file).parent]
+            found = set(self.by_file.get(file, [])) or set(chain(*alike))
+        else:
+            found = {test for line in lines for test in self.by_line[file, line]}
         return sorted(found, key=lambda test: (not _about(test, file), self.seconds[test], test))
 
 

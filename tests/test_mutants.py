@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import trellis
-from mutants.__main__ import judged
+from mutants.__main__ import is_current, judged, version
 from mutants.changes import Mutant, changes, shuffled
 from mutants.covering import Covering, recorder
 from mutants.swapping import NotInFunctionsError, replacements
@@ -140,3 +141,26 @@ def test_judged_mutants_have_a_reason_and_a_file() -> None:
         assert why
         assert (package / file).is_file()
         assert diff.startswith("-")
+
+
+def test_the_map_keeps_only_tests_of_unchanged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text, current in (("1", True), ("2", False)):
+        Path("test_a.py").write_text(text)
+        version.cache_clear()
+        assert is_current({"test": "test_a.py::test", "version": zlib.crc32(b"1")}) is current
+    assert not is_current({"test": "test_a.py::test"})
+    assert version("test_b.py::test") == 0
+
+
+def test_what_is_executed_on_import_is_tried_by_the_tests_of_its_folder(tmp_path: Path) -> None:
+    rows = [
+        {"test": f"tests/test_{name}.py::test", "seconds": 1.0, "passed": True, "lines": {file: [1]}}
+        for name, file in {"em": "learning/em.py", "lbfgs": "learning/lbfgs.py", "read": "corpus/read.py"}.items()
+    ]
+    (tmp_path / "map").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    covering = Covering(tmp_path / "map", {row["test"] for row in rows})
+    assert covering.tests("learning/em.py", range(1, 2), True) == ["tests/test_em.py::test"]
+    both = ["tests/test_em.py::test", "tests/test_lbfgs.py::test"]
+    assert sorted(covering.tests("learning/config.py", range(1, 2), True)) == both
+    assert covering.tests("learning/config.py", range(1, 2), False) == []

@@ -280,3 +280,9 @@ def test_without_file_locks_nothing_is_claimed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with claimed(tmp_path), claimed(tmp_path):
         assert tmp_path.exists()
+
+
+@pytest.mark.parametrize("name", ["a", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefgh"])
+def test_tensors_begin_at_a_multiple_of_eight_bytes(tmp_path: Path, name: str) -> None:
+    save_tensors(tmp_path / "x", {name: torch.ones(3)})
+    assert int.from_bytes((tmp_path / "x").read_bytes()[:8], "little") % 8 == 0

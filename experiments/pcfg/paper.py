@@ -18,7 +18,6 @@ from trellis.config import RunConfig
 from trellis.corpus import load_corpus
 from trellis.families.pcfg.model import PCFG
 from trellis.families.pcfg.parse import splits_of
-from trellis.families.pcfg.trees import spans_of
 from trellis.models.text import in_batches, sentences_of
 from trellis.options import choose
 from trellis.report.format import finite
@@ -65,7 +64,7 @@ def mean_f1(model: PCFG, trees: list[Gold]) -> float:
     """The mean unlabelled F1 of sentences, in percent."""
     given = sentences_of(model, [model.vocab.encode(gold.words) for gold in trees])
     found = zip(in_batches(model, given, partial(splits_of, model)), trees, strict=True)
-    return 100 * float(np.mean([f1(spans_of(splits, len(gold.words)), gold) for splits, gold in found]))
+    return 100 * float(np.mean([f1(splits, gold) for splits, gold in found]))
 
 
 def run_baseline(job: Job) -> Outcome:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import trellis
+from trellis.corpus import arrow
+from trellis.corpus.recipe import Recipe
+from trellis.corpus.tokenize import DOCUMENT
 from trellis.corpus.tokenizer_file import corpus_of_tokenizer, tokens_of_file
 from trellis.errors import TrellisError
 
@@ -18,11 +22,11 @@ TOKENS = {"model": {"vocab": {"a": 0, "Ġb": 1, "b": 3}}, "added_tokens": [{"con
 
 def tables(folder: Path) -> list[Path]:
     """The same rows in three formats."""
-    arrow = pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import feather, ipc, parquet
 
     ids = [[ord(word) for word in text.split()] for text in TEXTS]
-    table = arrow.table({"text": TEXTS, "ids": ids})
+    table = pyarrow.table({"text": TEXTS, "ids": ids})
     parquet.write_table(table, folder / "t.parquet")
     feather.write_feather(table, folder / "t.feather")
     with ipc.new_stream(str(folder / "t.arrow"), table.schema) as writer:
@@ -40,6 +44,22 @@ def test_rows_are_sentences(tmp_path: Path) -> None:
         ids = words(trellis.read_corpus(str(path), column="ids"))
         assert sorted(set(ids)) == ["97", "98", "99", "<eos>"]
         assert ids.count("<eos>") == len(TEXTS)
+
+
+def test_values_are_lines_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyarrow: two batches with a column of texts and of lists."""
+    rows, sizes = [["a\n b", None], [["x", 7], f"c{DOCUMENT}d"]], list[int]()
+    found = [
+        SimpleNamespace(schema=SimpleNamespace(names=["text"]), nbytes=size, column=lambda name, values=values:
+                        SimpleNamespace(to_pylist=lambda: {"text": values}[name]))
+        for size, values in zip((3, 5), rows, strict=True)
+    ]  # fmt: skip
+    monkeypatch.setattr(arrow, "batches", lambda path: found)
+    pieces = list(arrow.read(tmp_path, Recipe("arrow"), sizes.append))
+    assert pieces == [f"{DOCUMENT}a b\n{DOCUMENT}\n", f"{DOCUMENT}x 7\n{DOCUMENT}c d\n"]
+    assert sizes == [3, 5]
+    with pytest.raises(TrellisError, match="has no column 'story'; it has text"):
+        list(arrow.read(tmp_path, Recipe("arrow", "story"), sizes.append))
 
 
 def test_what_is_wrong_with_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +92,17 @@ def test_ids_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     train = corpus["train"]
     found = [train.tokens[i:j].tolist() for i, j in zip(train.sentences, train.sentences[1:], strict=False)]
     assert all(row in ([0, 1, 4], [3, 1, 0, 4], [0, 4]) for row in found)
+    lengths = {2: len("a") + len("Ġb"), 3: len("b") + len("Ġb") + len("a"), 1: len("a")}
+    assert train.num_characters == sum(1 + lengths[len(row) - 1] for row in found)
     model = trellis.train(corpus, states=2, epochs=1, device="cpu").model
     assert len(model.vocab) == 5
+
+
+def test_a_tokenizer_without_tokens(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({"model": {"vocab": {}}}))
+    assert tokens_of_file(tmp_path / "t.json") == []
+    with pytest.raises(TrellisError, match="has no token 'that ends a text'"):
+        corpus_of_tokenizer([[0]], tmp_path / "t.json")
 
 
 def test_texts_are_encoded_by_the_tokenizer(tmp_path: Path) -> None:

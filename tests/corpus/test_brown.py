@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise, product
 from math import log
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.special import xlogy
 
 from benchmarks.brown import count_text
-from trellis.corpus import brown_counts
+from trellis.corpus import brown, brown_counts
 from trellis.corpus.brown import (
     METHODS,
     _chunks,
@@ -236,3 +239,35 @@ def test_penn_treebank_classes_keep_more_information_than_those_of_wcluster() ->
     found = brown_clusters(counts, 50, alone=[words.index("<eos>")])
     assert found.ami > WCLUSTER_AMI
     assert (found.assignment == found.assignment[words.index("<eos>")]).sum() == 1
+
+
+def test_progress_shows_the_mutual_information(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = list[Mock]()
+
+    @contextmanager
+    def recorded(*_: object) -> Iterator[Mock]:
+        bars.append(Mock())
+        yield bars[-1]
+
+    monkeypatch.setattr(brown, "progress", recorded)
+    found = brown_clusters(np.random.default_rng(0).zipf(1.5, 3000).clip(max=40) - 1, 5)
+    shown = [call.kwargs["ami"] for bar in bars for call in bar.update.call_args_list if "ami" in call.kwargs]
+    assert shown[-1] == pytest.approx(found.ami, rel=1e-9)
+    assert np.all(np.diff(shown) > -1e-12)
+    assert bars[-1].advance.call_count == 4  # merges of the tree
+
+
+def test_words_that_are_not_agglomerated_have_no_class() -> None:
+    counts = brown_counts.count_bigrams(np.random.default_rng(0).integers(0, 12, 2000), 12)
+    start = brown._start(counts.words, 4, set(), None, 1, 0)
+    job = brown.Job(counts, brown.split_bigrams(counts.bigrams), brown.fastest_kernels())
+    first, *_ = words = start.waiting()
+    found = brown.agglomerate(job, start, words[:3])
+    assert set(found.waiting()) == set(words[3:])
+    assert 0 <= found.assignment[first] < 4
+
+
+def test_cloned_classes_keep_the_counts() -> None:
+    counts = np.array([3, 0, 2])
+    assert cloned(3, counts).counts is counts
+    assert cloned(3).counts.tolist() == [0, 0, 0]

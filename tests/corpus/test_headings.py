@@ -23,6 +23,7 @@ from trellis.errors import TrellisError
         (r"^(?:[^,\n]*,)+$", {"a b,": True, ",,": True, "a": False}),
         (r"^(?:[^\W\d]+\d)+$", {"a1bc2": True, "1a": False}),
         (r"^(?:[^a]+?a)+$", {"bba": True, "aa": False}),
+        (r"^(?:[b-d]+e|[f-h]+a)+$", {"bce": True, "ea": False}),
         (r"^(?:a|ab)+$", {"aab": True, "b": False}),
         (r"^(?:a?b|c)+$", {"abbc": True, "ac": False}),
         (r"^(?:\S\s+){3}$", {"a b  c ": True, "ab": False}),
@@ -39,7 +40,7 @@ def test_a_heading_may_repeat_what_the_next_character_decides(heading: str, text
         "(?:a+)+", "(?:a*)*", "(?:a?b?)+", "(?:a|ab|b)*", r"(?:\w+\d?)+", r"(?:\d+|\w-)+", r"(?:\D+|x-)+",
         "(?:a{1,2}){2}", "(?:[b-d]+c)+", "(?:[^b]+c)+", "(?:.?x)+", r"(?:\s+ )+", r"(?:\W+,)+", r"(?:\S*-)+",
         "(?:a(?:b|bc)c*)+", "(?:a??a)+", "(?:(?:ab)*)*", "(?:(?:a|b)?a)+", "(?i)(?:a+A)+", "(?i)(?:a+b)+",
-        "(?:(?i:a)+A)+", r"(b)(?:a+\1)+", "(?:(?=a)a+b)+", "(?:" + "a?" * 101 + "b)+", "(?:é+[à-ü])+",
+        "(?:(?i:a)+A)+", r"(b)(?:a+\1)+", "(?:(?=a)a+b)+", "(?:" + "a?" * 101 + "b)+", "(?:é+[à-ü])+", r"(?:[^b]+\0)+",
         r"(?:^a+b|\D+1)+",
     ],
 )  # fmt: skip

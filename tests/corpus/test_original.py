@@ -212,3 +212,17 @@ def test_unknown_words_without_training_are_warned_about(load: Loader, caplog: p
     with caplog.at_level(logging.INFO):
         load("a b\n" * 100)
     assert not caplog.text
+
+
+def test_words_seen_twice_are_kept_by_default(load: Loader) -> None:
+    for tokenizer in ("whitespace", "words"):
+        vocab = load("a b\n" * 100 + "twice twice once\n", tokenizer=tokenizer, **WHOLE).vocab
+        assert set(vocab.words) == {"a", "b", "twice", "<eos>", "<unk>"}
+
+
+def test_white_space_at_the_end_of_the_text_is_counted(load: Loader) -> None:
+    for text in ("a b\n" * 9, "a b\n" * 9 + "\n \n\n"):
+        split = load(text, **WHOLE)["train"]
+        assert split.characters is not None
+        assert len(split.characters) == len(split.sentences)
+        assert split.num_characters == len(text)

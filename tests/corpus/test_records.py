@@ -154,6 +154,9 @@ def test_several_files_are_one_stream(tmp_path: Path) -> None:
     assert paths == [tmp_path / "a.txt", tmp_path / "b.txt"]
     assert list(records.read_files(paths, Recipe())) == [Record("a", 1), Record("b", 2), Record("c", 1)]
     assert records.files_of(Path(f"{tmp_path}/b*")) == [tmp_path / "b.txt"]
+    (tmp_path / "one" / "two").mkdir(parents=True)
+    (tmp_path / "one" / "two" / "deep.log").write_text("a\n")
+    assert records.files_of(Path(f"{tmp_path}/**/*.log")) == [tmp_path / "one" / "two" / "deep.log"]
     assert list(records.read_files(paths[1:], Recipe())) == [Record("c", 1)]
     with pytest.raises(TrellisError, match=r"No file matches .*x\*"):
         records.files_of(Path(f"{tmp_path}/x*"))

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import trellis
+from trellis.corpus import shards
 from trellis.corpus.recipe import Recipe
 from trellis.corpus.shards import Shards, count_tokens, open_shards
 from trellis.errors import TrellisError
@@ -155,3 +156,10 @@ def test_a_shard_that_has_changed_since_it_was_counted_says_so(folder: Path, voc
         file.write(WORDS[0] + "\n")
     with pytest.raises(TrellisError, match=r"part-2\.txt has changed: it had \d+ tokens and now has \d+"):
         list(batches)
+
+
+def test_files_are_counted_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = sorted(folder.iterdir())
+    found = count_tokens(paths, Recipe(), tmp_path)
+    monkeypatch.setattr(shards, "tokens_of_file", None)
+    assert count_tokens(paths, Recipe(), tmp_path) == found

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -13,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from trellis.config import GIVEN, DataConfig
-from trellis.corpus import cache_entries, cache_folder, clear_cache, load, load_corpus
+from trellis.corpus import cache_entries, cache_folder, clear_cache, load, load_corpus, read
 from trellis.errors import TrellisError
 
 
@@ -120,3 +121,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(load.Path, "open", Mock(side_effect=OSError(5, "Input/output error")))
     with pytest.raises(TrellisError, match=r"Cannot read .*a\.txt: Input/output error"):
         load._add_file(hashlib.sha256(), tmp_path / "a.txt")
+
+
+def test_suffixes_of_readers_from_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "entries", lambda group: {"own": "package:READER"})
+    own = replace(read.READERS["csv"], suffixes=(".own", ".csv", ""))
+    monkeypatch.setattr(read, "find_reader", {"own": own}.__getitem__)
+    suffixes = (".own", ".csv", ".other", "")
+    assert [read.reader_of_suffix(one, "text") for one in suffixes] == ["own", "csv", "text", "text"]

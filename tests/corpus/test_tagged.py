@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trellis.config import TaggedDataConfig
-from trellis.corpus.tagged import Tagged, _without, load_tagged, read_splits, read_tagged
+from trellis.config import GIVEN, TaggedDataConfig
+from trellis.corpus.tagged import Tagged, _without, describe_splits, load_tagged, read_splits, read_tagged
 from trellis.errors import TrellisError
 
 CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nsaid VBD I-VP O\n\n\nno DT I-NP O\n"
@@ -140,3 +140,11 @@ def test_tokens_with_a_tag_are_dropped() -> None:
     data = Tagged([["a", "b"], ["c"]], [["X", "Y"], ["X"]])
     assert _without(data, "X") == Tagged([["b"]], [["Y"]])
     assert _without(data, "") is data
+
+
+def test_the_sizes_of_splits_in_one_line() -> None:
+    splits = {"train": Tagged([["a", "b"], ["c"]], [["X", "Y"], ["X"]]), "test": Tagged([["a"] * 1000], [["X"] * 1000])}
+    file = describe_splits(TaggedDataConfig("here.conll"), splits)
+    given = describe_splits(TaggedDataConfig(GIVEN), splits)
+    assert file == "here.conll: 3 / 1,000 tokens (train / test)"
+    assert given == "3 sentences: 3 / 1,000 tokens (train / test)"

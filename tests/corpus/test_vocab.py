@@ -151,3 +151,10 @@ def test_invalid_vocabularies(vocab: Vocabulary) -> None:
     with pytest.raises(ValueError, match=r"invalid|distinct"):
         vocab.check()
     Vocabulary(["a", "<eos>"], [1, 1]).check()
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 63, 1.0, True])
+def test_counts_are_integers_of_64_bits(count: float) -> None:
+    Vocabulary(["a", "<eos>"], [0, (1 << 63) - 1]).check()
+    with pytest.raises(ValueError, match="the counts of the vocabulary"):
+        Vocabulary(["a", "<eos>"], [count, 1]).check()  # type: ignore[list-item]

@@ -63,7 +63,8 @@ def train_all(cases: dict[str, dict[str, Any]] = CASES) -> dict[str, dict[str, t
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, dict[str, torch.Tensor]]:
-    return train_all()
+    [found] = together(1, train_all)
+    return found
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -231,7 +232,7 @@ def test_row_normalisers_in_stripes_equal_those_of_one_process() -> None:
             norms, *found = gradients(weights[distributed.rank()])
         return [norms, *(distributed.add_up(grad) for grad in found)], distributed.bytes_sent()
 
-    wanted = gradients(*weights)
+    [wanted] = together(1, lambda: gradients(*weights))
     for found, sent in together(3, shared):
         assert sent > 0
         for one, other in zip(found, wanted, strict=True):
@@ -250,7 +251,7 @@ def test_other_families_run_together() -> None:
         ]
         return [model.state_dict() for model in models]
 
-    alone = train()
+    [alone] = together(1, train)
     for found in together(2, train):
         for one, other in zip(found, alone, strict=True):
             assert all(torch.allclose(one[name], value, rtol=1e-3, atol=1e-4) for name, value in other.items())

@@ -14,7 +14,7 @@ from trellis.emissions import Categorical, Partition
 from trellis.engines import reference
 from trellis.inference import discrete
 from trellis.testing.problems import random_problem, transition_of
-from trellis.transitions import Blocks, Dense, LogitBlocks, SetBlocks
+from trellis.transitions import Blocks, Dense, LogitBlocks, SetBlocks, SplitBlocks
 from trellis.types import Belief, Potentials
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -30,21 +30,29 @@ SHAPES = pytest.mark.parametrize(("batch", "steps", "states"), [(1, 1, 1), (3, 4
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-class Case:
-    """One random chain over blocks: probabilities or logits, in a given precision."""
+KINDS = {  # blocks from a matrix and a vector
+    "probabilities": lambda blocks, norm: transition_of(blocks),
+    "logits": LogitBlocks,
+    "split": SplitBlocks,
+}
 
-    def __init__(self, shape: tuple[int, int, int], logits: bool, dtype: torch.dtype, device: torch.device) -> None:
+
+class Case:
+    """One random chain over blocks of one of the KINDS, in a given precision."""
+
+    def __init__(self, shape: tuple[int, int, int], kind: str, dtype: torch.dtype, device: torch.device) -> None:
         batch, steps, states = shape
-        zeros = 0.0 if logits else 0.1
-        given = random_problem(7, batch, steps, states, 9, varying="sequence", zeros=zeros, missing=0.2, shortest=0)
+        plain = kind == "probabilities"
+        choices: dict[str, Any] = {"varying": "sequence", "missing": 0.2, "shortest": 0}
+        given = random_problem(7, batch, steps, states, 9, zeros=0.1 * plain, **choices)
         generator = torch.Generator().manual_seed(1)
         shift = torch.randn(batch, max(steps - 1, 0), states, generator=generator, dtype=torch.float64)
         raw = [given.transition.matrix, shift, given.prior.probs, given.potentials.table]
-        if logits:
+        if not plain:
             raw[0] = raw[0].log() + shift.unsqueeze(-1)
         self.leaves = [tensor.to(device, dtype).requires_grad_() for tensor in raw]
         blocks, norm, prior, table = self.leaves
-        transition = LogitBlocks(blocks, norm) if logits else transition_of(blocks)
+        transition = KINDS[kind](blocks, norm)
         rows, lengths = given.potentials.rows.to(device), given.lengths.to(device)
         self.given: tuple[Any, ...] = Belief(prior), transition, Potentials(table, rows), lengths
 
@@ -65,27 +73,27 @@ def assert_agree(ours: Any, exact: Any) -> None:
 
 
 @SHAPES
-@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ["score", "filter", "smooth", "expect"])
-def test_outputs(batch: int, steps: int, states: int, logits: bool, function: str) -> None:
+def test_outputs(batch: int, steps: int, states: int, kind: str, function: str) -> None:
     shape = batch, steps, states
-    ours = Case(shape, logits, torch.float32, DEVICE).given
-    exact = Case(shape, logits, torch.float64, torch.device("cpu")).given
+    ours = Case(shape, kind, torch.float32, DEVICE).given
+    exact = Case(shape, kind, torch.float64, torch.device("cpu")).given
     assert_agree(getattr(engine, function)(*ours), getattr(reference, function)(*exact))
 
 
 @SHAPES
-@pytest.mark.parametrize("logits", [False, True])
-def test_gradients(batch: int, steps: int, states: int, logits: bool) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients(batch: int, steps: int, states: int, kind: str) -> None:
     shape = batch, steps, states
-    ours = Case(shape, logits, torch.float32, DEVICE).gradients(engine)
-    assert_agree(ours, Case(shape, logits, torch.float64, torch.device("cpu")).gradients(reference))
+    ours = Case(shape, kind, torch.float32, DEVICE).gradients(engine)
+    assert_agree(ours, Case(shape, kind, torch.float64, torch.device("cpu")).gradients(reference))
 
 
 def test_tiles_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trellis.kernels.scan.triton.TILE", 16 * 64)
     assert shape_of(40)["ROWS"] < 40
-    test_gradients(2, 3, 40, True)
+    test_gradients(2, 3, 40, "split")
 
 
 LOW = {"rtol": 0.02, "atol": 0.02} if CUDA else TOLERANCE  # on a GPU, blocks and products are in bfloat16

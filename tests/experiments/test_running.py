@@ -44,6 +44,17 @@ def test_a_result_says_what_was_run_where_and_what_came_out(toys: Path, capsys: 
     assert figures["gradient_noise_by_class"] > 0
 
 
+def test_chosen_analyses_and_no_report(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(toys, "--analysis", "normalisation", of="large") == 0
+    figures = read(toys, "large.0")["figures"]
+    assert "deviation" in figures
+    assert "occupancy" not in figures
+    (model,) = toys.parent.rglob("model.safetensors")
+    assert not (model.parent / "report.html").exists()
+    assert run(toys, "--analysis", "normalization", "--force", of="large") == 1
+    assert "normalisation" in capsys.readouterr().err
+
+
 def test_models_without_states_have_their_own_figures(toys: Path) -> None:
     assert run(toys, "--set", "model.family=bigram", of="large") == 0
     result = read(toys, "large.0")

@@ -13,6 +13,9 @@ import pytest
 
 import trellis
 from explore.browser import chromium, page_of, served, violations
+from explore.test_later import GAPS, softmax_model
+from trellis.families.hmm import views as hmm_views
+from trellis.models.files import save_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of modules that the demo's corpus documents
 SENTENCE = "the function returns a new list"
@@ -209,6 +212,20 @@ def test_no_family_has_a_blank_page(family: str, browser: Any, tmp_path: Path) -
             assert len(page.locator("main").inner_text()) > 40
             assert page.locator(".problem").all_inner_texts() == []
             assert violations(page) == []
+
+
+def test_a_slow_answer_is_awaited(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hmm_views, "AT_ONCE", 0)
+    save_model(tmp_path / "model.safetensors", softmax_model())
+    with served(tmp_path) as address, page_of(browser) as page:
+        page.goto(f"{address}#/sentence?text={quote(GAPS)}")
+        for gap in ("Gap 1", "Gap 2"):
+            page.get_by_role("heading", name=gap).wait_for()
+        page.locator(".cells circle").first.wait_for()
+        assert "not proved" in page.locator("p.best").inner_text()
+        assert page.locator(".waiting").count() == 0
+        go(page, address, f"#/questions?ask=infill&text={quote(GAPS)}", ".answer .reproduce")
+        assert violations(page) == []
 
 
 def test_hostile_words_are_text(browser: Any, tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.learning import (
     CURVATURE,
     PERIOD,
+    Checkpoints,
+    State,
     converged,
     copy_crfsuite,
     equal_curvature,
     sentences,
     train_crf,
 )
-from trellis.families.crf.model import CRF, Features, observed_pairs
+from trellis.families.crf.model import CRF, Features, check_pairs, observed_pairs
 from trellis.kernels import bags
 from trellis.kernels.bags import Pairs
 
@@ -146,6 +148,9 @@ def test_chunks_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [some for some, _ in features.chunks()]
     assert len(parts) > 1
     assert all(len(part.lengths) * int(part.lengths.max()) <= model.TOKENS for part in parts)
+    for part, following in pairwise(parts):  # which has no room for one more
+        longest = max(int(part.lengths.max()), int(following.lengths[0]))
+        assert (len(part.lengths) + 1) * longest > model.TOKENS
     for name in ("ids", "dense", "lengths"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(features, name))
 
@@ -283,3 +288,32 @@ def test_the_scale_of_every_weight_is_that_of_its_curvature() -> None:
     sums = [*np.repeat(seen, LABELS), *np.repeat(squares, LABELS), *[tokens / LABELS] * LABELS**2]
     expected = (2 * PENALTY + CURVATURE * np.array(sums)) ** -0.5
     np.testing.assert_allclose(equal_curvature(crf, features, PENALTY).numpy(), expected, rtol=EXACT)
+
+
+def test_pairs_from_a_file_are_checked() -> None:
+    labels = torch.tensor([0, 1, 1], dtype=torch.int32)
+    check_pairs(Pairs(torch.tensor([0, 2, 2, 3]), labels), 3, 2)  # an attribute may have no pair
+    for first in ([0, 2, 1, 3], [1, 2, 2, 3], [0, 1, 2, 2], [0, 3]):
+        with pytest.raises(ValueError):  # noqa: PT011
+            check_pairs(Pairs(torch.tensor(first), labels), 3, 2)
+    with pytest.raises(ValueError, match="do not match the labels"):
+        check_pairs(Pairs(torch.zeros(1, dtype=torch.int64), labels[:0]), 0, 0)
+
+
+def test_sentences_that_fill_a_chunk_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "TOKENS", 10)
+    lengths = torch.tensor([5, 5, 5, 20, 1])
+    tokens = int(lengths.sum())
+    features = Features(
+        torch.zeros(tokens, dtype=torch.int64), torch.arange(tokens + 1), torch.zeros(tokens, 0), lengths
+    )
+    assert [some.lengths.tolist() for some, _ in features.chunks()] == [[5, 5], [5], [20], [1]]
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, 0), (1e-9, 2), (1e9, 0)])
+def test_checkpoints_are_saved_from_time_to_time(seconds: float, saved: int) -> None:
+    states = list[State]()
+    checkpoints = Checkpoints(states.append, seconds)
+    for number in range(2):
+        checkpoints.offer(lambda number=number: State({}, {"number": number}))
+    assert [state.json["number"] for state in states] == list(range(saved))

@@ -11,9 +11,13 @@ import torch
 
 from corpora import SUPPORTS, split
 from taggers import TAGS, paths, symbol, tagger
-from trellis.config import TrainConfig
+from trellis.config import TaggedDataConfig, TrainConfig, run_config
 from trellis.corpus import Sentences
+from trellis.corpus.lexicon import Lexicon
+from trellis.corpus.tagged import Tagged, read_splits
 from trellis.errors import TrellisError
+from trellis.families.hmm_tagger import fit
+from trellis.families.hmm_tagger.views import HMMTaggerViews
 from trellis.learning.em import EMLearner
 from trellis.models.files import load, save_model
 from trellis.testing.close import assert_close
@@ -227,3 +231,49 @@ def test_a_state_without_counts_keeps_its_tags() -> None:
     params.maximise_tags(counts)
     assert_close(params.tag_logits.softmax(0)[:, 2], old[:, 2])
     assert_close(params.tag_logits.softmax(0)[:, 1], torch.full((len(TAGS),), 1 / len(TAGS)).double())
+
+
+@pytest.mark.parametrize(("every", "blind", "kept"), [(0, True, 1), (1, False, 1), (2, False, 2)])
+def test_the_text_of_a_run(every: int, blind: bool, kept: int) -> None:
+    options = {"untagged": "rest", "valid_fraction": 0.25, "test_fraction": 0.25}
+    options |= {} if every == 1 else {"tagged_every": every}  # the default
+    data = Tagged([["a", "b"]] * 40, [["X", "Y"]] * 40)
+    texts = fit.read(run_config({"model": {"family": "hmm-tagger"}, "data": options}), data)
+    whole = len(read_splits(TaggedDataConfig(valid_fraction=0.25, test_fraction=0.25), data)["train"])
+    assert (texts.blind, len(texts["train"]), len(texts.untagged)) == (
+        blind,
+        -(-whole // kept),
+        whole - -(-whole // kept),
+    )
+
+
+def test_rare_words_move_to_the_class_of_their_kind() -> None:
+    """Also if the kind is the first word of the vocabulary."""
+    lexicon = Lexicon.choose([["b", "c", "d"]], [["x", "x", "y"]], rare=1, common=3)
+    words = lexicon.vocab.words
+    assert words[0] == "<kind a:>"
+    moved = fit.with_kinds(torch.arange(len(words)), lexicon, rare=1).tolist()
+    assert dict(zip(words, moved, strict=True)) == {
+        word: 0 if word in "bcd" else number for number, word in enumerate(words)
+    }
+
+
+@EVERY
+def test_tags_with_probability_zero_stay_impossible(support) -> None:
+    model = tagger(support, hard_tags=True)
+    model.params.assign(torch.arange(model.num_states) % len(TAGS), 1.0)
+    tags = model.parts().emission.tags
+    right = torch.nn.functional.one_hot(torch.arange(model.num_states) % len(TAGS), len(TAGS)).T.bool()
+    assert (tags[~right] == -torch.inf).all()
+    assert (tags[right] == 0).all()
+
+
+@EVERY
+def test_the_tags_of_the_explorer(support) -> None:
+    model, words = tagger(support), ["the", "cat", "sees"]
+    labels, probs = HMMTaggerViews(model).marginals(words)
+    symbols = torch.from_numpy(model.lexicon.symbols(words))[None]
+    batch = Batch(symbols, torch.tensor([4]), torch.ones(1, dtype=torch.bool))
+    expected = model.tag_marginals(batch)[0, :3]
+    assert labels == TAGS[1:]
+    assert_close(probs, expected[:, 1:] / expected[:, 1:].sum(-1, keepdim=True))

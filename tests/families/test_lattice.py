@@ -16,6 +16,7 @@ from trellis.engines import with_gaps
 from trellis.errors import TrellisError
 from trellis.families.hmm import lattice
 from trellis.families.hmm.lattice import sentence_trellis
+from trellis.inference import lattice as lattices
 from trellis.inference.lattice import solve
 from trellis.kernels.mask import draw_mask
 from trellis.models.files import save_model
@@ -123,5 +124,26 @@ def test_a_sentence_with_gaps_that_underflows_is_solved_over_all_states(monkeypa
     monkeypatch.setattr(with_gaps, "solve", over_live_states)
     for found, wanted in zip(solve(prior, transition, potentials), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=EXACT, atol=EXACT)
-    solve(prior, transition, potentials.widen(6))  # all states are live
     over_live_states.assert_called_once()
+    for options in ({"live": 2}, {"missing": 0.4}):  # without gaps; without live states
+        solve(*random_problem(0, 1, 5, 6, symbols=3, shortest=5, **options)[:3])
+    over_live_states.assert_called_once()
+
+
+def test_the_most_probable_states() -> None:
+    posterior = torch.tensor([[0.3, 0.6, 0.1, 0.0], [0.9, 0.0, 0.1, 0.0], [0.1, 0.0, 0.0, 0.9]])
+    assert lattices.most_probable(posterior, 4, 0.5).tolist() == [1, 0, 3]
+    assert lattices.most_probable(posterior, 2, 0.5).tolist() == [0, 3]
+    assert lattices.most_probable(posterior, 4, 2.0).tolist() == [0]  # at least one
+
+
+@pytest.mark.parametrize("spread", [1.0, 1000.0])
+def test_best_sums_do_not_underflow(spread: float) -> None:
+    torch.manual_seed(0)
+    matrix, scores = torch.rand(5, 7).pow(spread), spread * torch.randn(5)
+    matrix[2] = 0.0
+    scores[3] = -torch.inf
+    exact = (matrix.double().log() + scores.double().unsqueeze(-1)).amax(0)
+    torch.testing.assert_close(pieces.best_sums(matrix, scores).double(), exact, rtol=1e-6, atol=1e-4)
+    nothing = pieces.best_sums(matrix, torch.full((5,), -torch.inf))
+    assert bool((nothing == -torch.inf).all())

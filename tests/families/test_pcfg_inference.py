@@ -272,15 +272,12 @@ def test_trees_of_minimum_bayes_risk(rank: int | None) -> None:
         trees[wide] = 0.0
         spans.update(dict.fromkeys(wide, p))
     best = max(trees, key=lambda wide: sum(spans[one] for one in wide))
-    found = posterior(grammar, *padded([sentence])).spans[:, 0].numpy()
-    assert safest_splits(found, 4, 4).keys() >= best
-    splits, waiting, chosen = safest_splits(found, 4, 4), [(0, 4)], set()
-    while waiting:
-        start, stop = waiting.pop()
-        if stop - start > 1:
-            chosen.add((start, stop))
-            waiting += [(start, splits[start, stop]), (splits[start, stop], stop)]
-    assert chosen == best
+    found = posterior(grammar, *padded([(1, 2), sentence, (2,)])).spans
+    splits = safest_splits(found, 4, [2, 4, 1])
+    assert splits[0] == {(0, 2): 1}
+    assert splits[1].keys() == best
+    assert all(start < middle < stop for (start, stop), middle in splits[1].items())
+    assert splits[2] == {}
 
 
 @pytest.mark.parametrize("rank", [None, 2])

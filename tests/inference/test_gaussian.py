@@ -111,6 +111,23 @@ def test_filter_and_smoother_are_the_conditioned_joint(
         check_against_joint(seed, hidden, seen, steps, gaps, singular, ragged)
 
 
+@pytest.mark.parametrize("gaps", ["none", "steps", "parts"])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("numba", [False, True])
+def test_one_system_of_every_kind(gaps: str, ragged: bool, numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not numba:
+        monkeypatch.setattr(compiled, "kernels", lambda: None)
+    check_against_joint(seed=3, hidden=3, seen=2, steps=5, gaps=gaps, singular=False, ragged=ragged)
+
+
+def test_matrices_of_each_sequence_or_shared() -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrices, vectors = torch.randn(4, 3, 3, generator=generator), torch.randn(4, 3, generator=generator)
+    for shared in (matrices, matrices[:1]):
+        expected = torch.stack([shared[i % len(shared)] @ vectors[i] for i in range(4)])
+        torch.testing.assert_close(kalman.times(shared, vectors), expected)
+
+
 def check_against_joint(seed, hidden, seen, steps, gaps, singular, ragged) -> None:
     system, generator = random_system(seed, hidden, seen, singular), torch.Generator().manual_seed(seed)
     values = with_gaps(torch.randn(3, steps, seen, generator=generator, dtype=torch.float64), generator, gaps)

@@ -68,6 +68,8 @@ def test_a_state_from_which_everything_is_accepted() -> None:
     assert rows.tolist() == [int(product.lattice.place[t, 1]) for t in (1, 2, 3)]
     assert (product.messages.values[rows] == 1).all()
     assert (product.corrections(at(product, (0,))) == 0).all()
+    assert (product.corrections(at(product, (0,) * (STREAM.most - 1))) == 0).all()
+    assert (product.corrections(at(product, (0,) * STREAM.most)) == -torch.inf).all()  # there is no further token
     assert not Product(small(5).chain, anything().compile(VOCAB), SENTENCES).lattice.certain.any()
 
 

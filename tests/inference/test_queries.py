@@ -199,3 +199,14 @@ def test_impossible_context_is_minus_infinity() -> None:
     assert queries.log_marginal(chain, tokens).item() == -torch.inf
     assert queries.log_conditional(chain, tokens, known).item() == -torch.inf
     assert (queries.word_given_rest(chain, tokens)[0, 1] == -torch.inf).all()
+
+
+def test_a_gap_leaves_out_states_that_emit_no_allowed_word() -> None:
+    emission = Categorical(torch.tensor([[0.5, 0.0], [0.5, 0.2], [0.0, 0.8]]).double().log(), None, 2)
+    prior = Belief(torch.tensor([[0.3, 0.7]]).double())
+    chain = queries.Chain(prior, Dense(torch.full((2, 2), 0.5).double()), emission)
+    states, words = queries.words_of(
+        chain.only(torch.tensor([True, False, False])), torch.tensor([[1.0, 0.0]]).double()
+    )
+    assert states.tolist() == [[1.0, 0.0]]
+    assert words.exp().tolist() == [[1.0, 0.0, 0.0]]

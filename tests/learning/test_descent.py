@@ -40,6 +40,15 @@ def test_gradient_steps_are_those_of_the_losses_themselves() -> None:
     assert_close(weights.detach(), start * 0.8**3)
 
 
+def test_a_step_of_lbfgs_is_one_iteration() -> None:
+    """The first one goes along the gradient."""
+    scales, start = torch.tensor([1.0, 10.0], dtype=torch.float64), torch.tensor([[3.0, 1.0]], dtype=torch.float64)
+    weights = start.clone().requires_grad_()
+    minimise([weights], lambda: (scales * weights.square()).sum(-1), 1, "lbfgs", 1.0)
+    moved, slope = (weights.detach() - start)[0], scales * start[0]
+    assert float(moved @ slope / (moved.norm() * slope.norm())) == pytest.approx(-1.0, abs=1e-9)
+
+
 def test_lbfgs_descends_bowls_of_any_depth() -> None:
     depths = torch.tensor([1e-20, 1.0, 1e20], dtype=torch.float64)
     weights = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)

@@ -63,6 +63,10 @@ def test_batches_without_a_beginning_leave_the_start_alone() -> None:
     assert torch.equal(learner.totals.start, start)
 
 
+def test_an_epoch_of_em_replaces_the_parameters() -> None:
+    assert EMLearner(hmm(), CONFIG).rate == 1.0  # the table of metrics shows it
+
+
 def test_a_checkpoint_of_another_model_is_refused() -> None:
     learner = EMLearner(hmm(), CONFIG)
     with pytest.raises(TrellisError, match="does not match"):

@@ -162,7 +162,8 @@ def test_graphs_are_forgotten_when_shapes_change() -> None:
 )
 def test_which_steps_a_graph_may_repeat(equal: bool, synchronises: bool, sums: bool, steady: bool) -> None:
     learner = GradientLearner(Quadratic(), CONFIG, STEPS)
-    learner.model.synchronises = synchronises
+    if synchronises:  # not by default
+        learner.model.synchronises = True
     with (
         patch.object(distributed, "sums_within_steps", return_value=sums),
         patch.object(learner, "run", wraps=learner.run) as run,

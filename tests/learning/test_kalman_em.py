@@ -90,3 +90,14 @@ def test_the_prior_has_the_moments_of_the_first_state(values) -> None:
     step = next(learn_exactly(prior, dynamics, observation, values))
     torch.testing.assert_close(step.prior[0], first.mean(0))
     torch.testing.assert_close(step.prior[1], cov + torch.cov(first.T, correction=0))
+
+
+def test_what_cannot_be_learned(values) -> None:
+    begin = start(torch.Generator().manual_seed(1))
+    gap = values.clone()
+    gap[0, 0, 0] = torch.nan
+    for wrong in (values[:, :1], gap):
+        with pytest.raises(TrellisError, match="at least two steps, without missing values"):
+            next(learn_exactly(*begin, wrong))
+    one = Observation(torch.ones(1, 2, dtype=torch.float64), torch.eye(1, dtype=torch.float64))
+    assert next(learn_exactly(*begin[:2], one, values[:, :2, :1])).log_likelihood < 0

@@ -221,6 +221,11 @@ def test_too_few_frequent_symbols() -> None:
         by_anchors(moments(np.tile([0, 1], (1, 50)), 3), 3)
 
 
+def test_as_many_frequent_symbols_as_states() -> None:
+    found = by_anchors(moments(np.tile([0, 1], (1, 50)), 3), 2)
+    np.testing.assert_allclose(sorted(found.emission.tolist()), [[0, 1, 0], [1, 0, 0]], atol=EXACT)
+
+
 def test_the_smallest_text_and_model() -> None:
     given = moments(np.array([[0, 1, 1]]), 2)
     np.testing.assert_allclose(given.single, [1 / 3, 2 / 3])

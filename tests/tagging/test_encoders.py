@@ -12,6 +12,7 @@ import torch
 from corpora import vocabulary
 from trellis.corpus import Split
 from trellis.errors import TrellisError
+from trellis.families.crf import encoders
 from trellis.families.crf.encoders import ENCODERS, SWEEPS, Encoder, split_spec
 from trellis.families.factorial.model import FHMM
 from trellis.families.hmm.model import HMM
@@ -134,3 +135,12 @@ def test_vectors_that_are_none(numbers: str, tmp_path: Path) -> None:
     (tmp_path / "vectors.txt").write_text(f"1 1\nword {numbers}\n")
     with pytest.raises(TrellisError, match="line 2: expected a word and 1 numbers"):
         ENCODERS["vectors"](tmp_path / "vectors.txt")
+
+
+def test_the_size_of_vectors_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoders, "LONGEST", 2)
+    (tmp_path / "two.txt").write_text("1 2\na 1 2\n")
+    assert ENCODERS["vectors"](tmp_path / "two.txt", "cpu").encode([["a"]])[0].tolist() == [[1.0, 2.0]]
+    (tmp_path / "three.txt").write_text("1 3\na 1 2 3\n")
+    with pytest.raises(TrellisError, match="line 1: expected the number of words"):
+        ENCODERS["vectors"](tmp_path / "three.txt", "cpu")

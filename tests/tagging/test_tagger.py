@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from corpora import vocabulary
 from trellis.config import run_config
@@ -19,13 +21,14 @@ from trellis.corpus.tagged import Tagged
 from trellis.distributed.job import Job
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
-from trellis.families.crf.tagger import CRFTagger, TaggedCorpus, evaluate, fit, scale_of, spread, window
+from trellis.families.crf.tagger import CRFTagger, TaggedCorpus, evaluate, fit, read_state, scale_of, spread, window
 from trellis.families.crf.templates import TEMPLATES
 from trellis.families.hmm.model import HMM
 from trellis.kernels.bags import Bags
 from trellis.models.base import Saved
 from trellis.models.files import FILE, load, save_model
 from trellis.models.tagger import Tagger, a_few
+from trellis.storage import CHECKSUM, load_tensors
 
 QUICK = CRFTrainConfig(l2=0.01, iterations=30)
 TREE = Tagged(
@@ -99,6 +102,15 @@ def test_a_dense_table_of_weights_is_read(tree: CRFTagger) -> None:
     again = CRFTagger.restore(Saved(every.vocab, every.settings(), old))
     assert again.tag(TREE.words) == TREE.tags
     assert again.crf.attribute.equal(every.crf.attribute)
+
+
+def test_a_checkpoint_without_checksum_is_refused(tree: CRFTagger, tmp_path: Path) -> None:
+    save_model(tmp_path / FILE, tree)
+    with safe_open(tmp_path / FILE, "pt") as file:
+        metadata = file.metadata() | {"about": '{"learner": {}}'}
+    save_file(load_tensors(tmp_path / FILE), tmp_path / "none", {k: v for k, v in metadata.items() if k != CHECKSUM})
+    with pytest.raises(TrellisError, match="no checksum"):
+        read_state(tmp_path / "none")
 
 
 def test_rare_attributes_are_dropped() -> None:

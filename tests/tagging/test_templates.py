@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from trellis.families.crf.templates import TEMPLATES, chunk, huang, nearby, shape, short_shape, spelling, windowed
+from trellis.families.crf.templates import (
+    TEMPLATES,
+    affixes,
+    chunk,
+    huang,
+    nearby,
+    shape,
+    short_shape,
+    spelling,
+    windowed,
+)
 
 WORDS, POS = ["The", "IL-2", "binding", "."], ["DT", "NN", "NN", "."]
 
@@ -49,6 +59,14 @@ def test_the_attributes_of_every_template() -> None:
     window = ["w[-2]=<s>", "w[-1]=A", "w[0]=iP-4", "w[1]=up", "w[2]=</s>"]
     pairs = ["w[-1,0]=A|iP-4", "w[0,1]=iP-4|up"]
     assert chunk(words, None)[1] == window + pairs
+    assert chunk(words, ["DT", "NN", "RP"])[1] == [
+        *window, *pairs, "p[-2]=<s>", "p[-1]=DT", "p[0]=NN", "p[1]=RP", "p[2]=</s>",
+        "p[-2,-1]=<s>|DT", "p[-1,0]=DT|NN", "p[0,1]=NN|RP", "p[1,2]=RP|</s>",
+        "p[-2,-1,0]=<s>|DT|NN", "p[-1,0,1]=DT|NN|RP", "p[0,1,2]=NN|RP|</s>",
+    ]  # fmt: skip
+    assert [huang([word], None)[0][5:] for word in ("Up", "UP", "uP", "u2", "Acting")] == [
+        ["capital"], ["capital"], [], ["digit"], ["suffix=ing", "capital"],
+    ]  # fmt: skip
     assert TEMPLATES["pos"](words, None)[1] == [
         *(f"w{one}" for one in around), "w[-1,0]=a|ip-4", "w[0,1]=ip-4|up", "W=iP-4",
         "pre=i", "pre=ip", "pre=ip-", "suf=4", "suf=-4", "suf=p-4",
@@ -78,6 +96,12 @@ def test_the_attributes_of_every_template() -> None:
 )
 def test_spelling(word: str, marks: list[str]) -> None:
     assert spelling([word])[0][3:] == marks
+
+
+def test_affixes_have_one_to_four_letters() -> None:
+    assert affixes(["Binding", "a"]) == [
+        ["pre=b", "pre=bi", "pre=bin", "pre=bind", "suf=g", "suf=ng", "suf=ing", "suf=ding"], [],
+    ]  # fmt: skip
 
 
 def test_nearby_words() -> None:

@@ -72,6 +72,11 @@ def test_buckets_go_by_the_first_word_of_a_span() -> None:
     assert score_tags(data, [["B-A", "I-A", "O", "B-A"]], "tokens", known).buckets["oov+rare"] == Score(1, 2, 2)
 
 
+def test_scores_without_any_unit_are_zero() -> None:
+    for score in (Score(0, 0, 0), Score(0, 2, 0), Score(0, 0, 2)):
+        assert (score.precision, score.recall, score.f1) == (0.0, 0.0, 0.0)
+
+
 def test_confusions_come_most_frequent_first() -> None:
     scores = score_tags(tagged([["X", "X", "Y", "Z"]]), [["Y", "Y", "X", "Z"]])
     assert scores.confusions == [("X", "Y", 2), ("Y", "X", 1)]

@@ -10,13 +10,16 @@ from trellis.engines import reference
 from trellis.kernels.pairs.triton import gathered_product, summed_product, weighted
 from trellis.kernels.rows import add_rows
 from trellis.kernels.scan import resident
-from trellis.kernels.scan.triton import Run
-from trellis.transitions import Blocks, ClassBlocks, LogitBlocks, SetBlocks
+from trellis.kernels.scan.triton import Run, row_norms
+from trellis.transitions import Blocks, ClassBlocks, LogitBlocks, SetBlocks, SplitBlocks
 from trellis.types import Belief, Potentials
 
 
 def operands(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Any, ...]:
     """The operands of a `Run`."""
+    if isinstance(transition, SplitBlocks):
+        norms = row_norms(transition.logits.detach()) - transition.entered
+        return prior.probs, transition.logits, norms, potentials.gather(), lengths
     if isinstance(transition, LogitBlocks):
         return prior.probs, transition.logits, transition.log_norm, potentials.gather(), lengths
     return prior.probs, transition.matrix, None, potentials.gather(), lengths
@@ -28,12 +31,14 @@ def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:
 
 
 class Score(torch.autograd.Function):
-    """(log c_t [B, T], last a_t [B, k]) as a differentiable function of everything but the lengths."""
+    """(log c_t [B, T], last a_t [B, k]) as a differentiable function of everything but the lengths. If the blocks are
+    `split`, the gradient of the logits includes what reaches them through the normalisers."""
 
     @staticmethod
     def forward(
-        ctx: Any, prior: Tensor, blocks: Tensor, log_norm: Tensor | None, weights: Tensor, lengths: Tensor
+        ctx: Any, prior: Tensor, blocks: Tensor, log_norm: Tensor | None, weights: Tensor, lengths: Tensor, split: bool
     ) -> Any:
+        ctx.split = split
         norms, alphas = Run(prior, blocks, log_norm, weights, lengths).forward()
         ctx.save_for_backward(prior, blocks, log_norm, weights, lengths, norms, alphas)
         return norms, last_belief(prior, alphas, lengths)
@@ -43,8 +48,8 @@ class Score(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         *given, norms, alphas = ctx.saved_tensors
         run = Run(*given)
-        d_prior, d_weights, d_blocks, d_log_norm = run.adjoint(norms, alphas, grads[0], grads[1], True)
-        return d_prior, d_blocks, d_log_norm if run.logits else None, d_weights, None
+        d_prior, d_weights, d_blocks, d_log_norm = run.adjoint(norms, alphas, grads[0], grads[1], True, ctx.split)
+        return d_prior, d_blocks, d_log_norm if run.logits else None, d_weights, None, None
 
 
 class SetScore(torch.autograd.Function):
@@ -92,7 +97,8 @@ def score(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Te
         and resident.fits(transition.num_states)
     ):
         return score_sets(prior, transition, potentials, lengths)
-    norms, last = Score.apply(*operands(prior, transition, potentials, lengths))
+    split = isinstance(transition, SplitBlocks)
+    norms, last = Score.apply(*operands(prior, transition, potentials, lengths), split)
     return norms, Belief(last)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trellis.engines.reference import Steps, first_step
 from trellis.transitions import Softmax, Transition
-from trellis.transitions.pieces import crossed
+from trellis.transitions.pieces import best_sums, crossed
 from trellis.types import Belief, Potentials
 
 ENTRIES = 1 << 18  # sums of scores and log-probabilities at a time, which stay in the cache of a CPU
@@ -153,11 +153,10 @@ def best_of(block: Tensor, scores: Tensor) -> Tensor:
     """max over z of scores(z) + log A(z, z'), a piece of A [k, k'] at a time: [k']."""
     if len(block) <= block.shape[1]:
         parts = block.split(max(1, ENTRIES // len(block)), 1)
-        return torch.cat([part.log().add_(scores.unsqueeze(-1)).amax(0) for part in parts])
+        return torch.cat([best_sums(part, scores) for part in parts])
     size = max(1, ENTRIES // block.shape[1])
     pairs = zip(block.split(size), scores.split(size), strict=True)
-    found = [part.log().add_(some.unsqueeze(-1)).amax(0) for part, some in pairs]
-    return torch.stack(found).amax(0)
+    return torch.stack([best_sums(part, some) for part, some in pairs]).amax(0)
 
 
 def scaled(message: Tensor) -> Tensor:

@@ -79,12 +79,14 @@ def train(
     data: Any = None,
     callbacks: Sequence[Callback] = (),
     command: str = "",
+    report: bool = True,
 ) -> Trained:
     """Train and evaluate the model that `config` describes, and write everything to `folder`, if given.
 
     `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
-    report. The processes of a job (see `trellis.distributed`) train one model; the first one evaluates it and writes.
-    After a restart by torchrun, the run is resumed."""
+    report. Without `report`, no report is written, which would take minutes for 10^5 states. The processes of a job
+    (see `trellis.distributed`) train one model; the first one evaluates it and writes. After a restart by torchrun, the
+    run is resumed."""
     distributed.connect()
     family, device = config.family, choose_device(config.device)
     if data is None:
@@ -120,7 +122,7 @@ def train(
         model.about = about | {"training": state.summary(), "scores": scores.values}
         trained = Trained(model, scores, state.history, folder, state.summary())
         if folder is not None:
-            save(trained, folder)
+            save(trained, folder, report)
     return trained
 
 
@@ -157,14 +159,15 @@ def versions() -> dict[str, str]:
     return {"trellis": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def save(trained: Trained, folder: Path) -> None:
-    """Write the model, its results, a report and a model card."""
+def save(trained: Trained, folder: Path, report: bool) -> None:
+    """Write the model, its results, a report if wanted, and a model card."""
     model, about, scores = trained.model, trained.model.about, cast(Scores, trained.scores)
     save_model(folder / FILE, model)
     results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
     results["run"] = about["run"]
     write_text(folder / RESULTS, json.dumps(results | {"scores": asdict(scores)}, indent=1) + "\n")
-    write_report(folder, model, scores)
+    if report:
+        write_report(folder, model, scores)
     write_card(folder, model, scores)
     (folder / UNTRAINED).unlink(missing_ok=True)
 

@@ -23,5 +23,6 @@ from trellis.transitions.varying import (
     PairBlocks as PairBlocks,
     PerStep as PerStep,
     SetBlocks as SetBlocks,
+    SplitBlocks as SplitBlocks,
     TimeVarying as TimeVarying,
 )

@@ -7,7 +7,7 @@ from trellis.kernels.pairs import set_logits
 from trellis.kernels.rows import scaled_softmax, take
 from trellis.transitions.base import Entry, Samplable, Transition, invert
 from trellis.transitions.tiled import Tiled, written_out
-from trellis.transitions.varying import LogitBlocks, PairBlocks, TimeVarying
+from trellis.transitions.varying import PairBlocks, SplitBlocks, TimeVarying
 from trellis.types import Groups
 
 
@@ -77,7 +77,7 @@ class Nested(NestedEntry, Samplable):
         steps = groups.rows[:, :-1] * self.num_classes + groups.rows[:, 1:]
         if steps.is_cuda:
             logits, entered = (part.unflatten(0, steps.shape) for part in self.class_blocks(steps.flatten()))
-            return LogitBlocks(logits, logits.logsumexp(-1) - entered)
+            return SplitBlocks(logits, entered)
         pairs, numbers = steps.unique(return_inverse=True)
         return PairBlocks(scaled_softmax(*self.class_blocks(pairs)), numbers)
 

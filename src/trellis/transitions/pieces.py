@@ -82,8 +82,17 @@ def crossed(
         moved[columns] += probs[rows] @ piece
         if ahead is not None:
             pulled[rows] += piece @ ahead[columns]
-        values = piece.log_().add_(scores[rows].unsqueeze(-1)).amax(0)
-        best[columns] = torch.maximum(best[columns], values)
+        best[columns] = torch.maximum(best[columns], best_sums(piece, scores[rows]))
         if columns.stop == len(scores):
             report(rows.stop / len(probs))
     return moved, best, pulled
+
+
+def best_sums(piece: Tensor, scores: Tensor) -> Tensor:
+    """max over z of scores(z) + log A(z, z') for a piece of A [n, m]: [m]. The maximum is that of products, which takes
+    no logarithm of the piece, unless a product may have underflowed."""
+    top, info = scores.max(), torch.finfo(piece.dtype)
+    best = (piece * (scores - top).exp().unsqueeze(-1)).amax(0)
+    if bool((best > info.tiny / info.eps).all()):
+        return best.log() + top
+    return piece.log().add_(scores.unsqueeze(-1)).amax(0)

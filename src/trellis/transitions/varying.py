@@ -98,6 +98,21 @@ class LogitBlocks(Blocks):
         return LogitBlocks(self.logits[sequences], self.log_norm[sequences])
 
 
+class SplitBlocks(LogitBlocks):
+    """The blocks exp(e) softmax(x) between classes of live states, as logits x [B, T-1, k, k] and the logarithm e
+    [B, T-1, k] of the probability that a state is followed by one of that class."""
+
+    def __init__(self, logits: Tensor, entered: Tensor) -> None:
+        self.logits, self.entered, self.num_states = logits, entered, logits.shape[-1]
+
+    @cached_property
+    def log_norm(self) -> Tensor:  # type: ignore[override]
+        return self.logits.logsumexp(-1) - self.entered
+
+    def some(self, sequences: Tensor) -> SplitBlocks:
+        return SplitBlocks(self.logits[sequences], self.entered[sequences])
+
+
 class SetBlocks(LogitBlocks):
     """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
-from trellis.devices import check_integer
+from trellis.devices import check_integer, total_memory
 from trellis.emissions import Partition
 from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
@@ -37,7 +37,8 @@ from trellis.transitions import Dense, Softmax
 from trellis.types import Batch, Belief, Counts
 
 LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix
-LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # maximum entries of transition blocks in memory while scoring
+LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 29}  # maximum entries of transition blocks in memory while scoring
+BLOCKS_SHARE = 256  # on a GPU, also at most one entry for this many bytes of its memory
 OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text that occupancy is estimated from
 LARGEST_BELIEFS = 1 << 25  # maximum entries of state distributions in memory while scoring
 SETTLED = "settled."  # prefix of the saved long-run distributions
@@ -283,4 +284,6 @@ def steps_at_once(parts: Parts, batch: int, device: torch.device) -> int:
     support = parts.emission.support
     if support is None:
         return max(1, LARGEST_BELIEFS // (max(batch, 1) * parts.num_states))
-    return max(1, LARGEST_BLOCKS[device.type] // (max(batch, 1) * support.shape[1] ** 2))
+    most = LARGEST_BLOCKS[device.type]
+    most = min(most, total_memory(str(device)) // BLOCKS_SHARE) if device.type == "cuda" else most
+    return max(1, most // (max(batch, 1) * support.shape[1] ** 2))

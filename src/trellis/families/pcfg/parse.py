@@ -125,8 +125,8 @@ def safest(given: Given, logs: Logs) -> list[Node | None]:
 @torch.no_grad()
 def splits_of(model: PCFG, tokens: Tensor, lengths: Tensor) -> list[Splits]:
     """The splits of the trees with the largest expected number of correct spans."""
-    spans, total = posterior(model.grammar(), tokens, lengths).spans.double().cpu().numpy(), tokens.shape[1]
-    return [safest_splits(one, total, n) for one, n in zip(spans.T, lengths.tolist(), strict=True)]
+    spans = posterior(model.grammar(), tokens, lengths).spans.double()
+    return safest_splits(spans, tokens.shape[1], lengths.tolist())
 
 
 def most_probable(given: Given, logs: Logs) -> list[Node | None]:

@@ -54,27 +54,24 @@ def grow(root: tuple[int, int, Any], expand: Callable[[int, int, Any], tuple[int
     return done[0]
 
 
-def safest_splits(spans: np.ndarray, total: int, length: int) -> Splits:
-    """The binary tree whose spans have the largest sum of probabilities. `spans` [S] has the probability of each span
-    in a chart of `total` words."""
-    best, splits = np.zeros((length + 1, length + 1)), {}
-    for width in range(2, length + 1):
-        for i in range(length - width + 1):
-            sums = best[i, i + 1 : i + width] + best[i + 1 : i + width, i + width]
-            k = int(sums.argmax())
-            best[i, i + width] = sums[k] + spans[begin(total, width) + i]
-            splits[i, i + width] = i + 1 + k
-    return splits
-
-
-def spans_of(splits: Splits, length: int) -> list[Span]:
-    """The spans of two words or more in the tree of a sentence, parents first."""
-    found, waiting = [], [(0, length)]
-    while waiting:
-        start, stop = waiting.pop()
-        if stop - start > 1:
-            found.append((start, stop))
-            waiting += [(start, splits[start, stop]), (splits[start, stop], stop)]
+def safest_splits(spans: Tensor, total: int, lengths: list[int]) -> list[Splits]:
+    """The binary trees whose spans have the largest sums of probabilities, of sentences of at least one word. `spans`
+    [S, B] has the probability of each span in charts of `total` words."""
+    best, cuts = torch.zeros_like(spans), torch.zeros_like(spans, dtype=torch.int64)
+    for width in range(2, total + 1):
+        sums = torch.stack([best[one] + best[other] for one, other in pairs(total, width)])
+        now, top = block(total, width), sums.max(0)
+        best[now], cuts[now] = top.values + spans[now], top.indices + 1
+    array, found = cuts.cpu().numpy(), []
+    for row, length in enumerate(lengths):
+        splits: Splits = {}
+        waiting = [(0, length)]
+        while waiting:
+            start, stop = waiting.pop()
+            if stop - start > 1:
+                middle = splits[start, stop] = start + int(array[begin(total, stop - start) + start, row])
+                waiting += [(start, middle), (middle, stop)]
+        found.append(splits)
     return found
 
 
@@ -106,7 +103,7 @@ class Logs:
         root, rules, lefts, rights = self.tensors
         for i, row in enumerate(torch.from_numpy(words).to(root.device)):
             best[i, i + 1] = pad(row, (self.nonterminals, 0), value=-torch.inf), rules[0]
-        for start, stop in reversed(spans_of(splits, len(words))):
+        for start, stop in sorted(splits, key=lambda span: span[1] - span[0]):
             one, other = best[start, splits[start, stop]][0], best[splits[start, stop], stop][0]
             ranks = (lefts + one[:, None]).amax(0) + (rights + other[:, None]).amax(0)
             symbols = pad((rules + ranks).amax(1), (0, len(lefts) - self.nonterminals), value=-torch.inf)

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 1 << 15  # block entries in registers at a time
+NORMED = 1 << 12  # and by a program that computes normalisers
 
 
 @triton.jit
@@ -62,7 +63,7 @@ def forward_kernel(
 def adjoint_kernel(
     blocks, log_norm, weights, lengths, alphas, norms, grads, messages, d_prior, d_weights, d_blocks, d_log_norm, T,
     K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, LOGITS: tl.constexpr,
-    PAIRS: tl.constexpr,
+    PAIRS: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, WIDTH)
@@ -93,6 +94,9 @@ def adjoint_kernel(
                     tl.store(messages + b * K + rows, pulled, mask=rows < K)
                     if PAIRS:
                         pair = before[:, None] * pull[None, :]
+                        if SPLIT:  # minus what lowers the normaliser, which is a function of the same logits
+                            total = tl.sum(p, 1)
+                            pair -= (before * pulled / tl.where(total > 0.0, total, 1.0))[:, None]
                         if LOGITS:
                             pair = pair * p
                             tl.store(d_log_norm + index * K + rows, -before * pulled, mask=rows < K)
@@ -108,6 +112,29 @@ def adjoint_kernel(
                 if LOGITS:
                     tl.store(d_log_norm + index * K + rows, tl.zeros((ROWS,), tl.float32), mask=rows < K)
         t -= 1
+
+
+@triton.jit
+def norm_kernel(logits, out, N, K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, WIDTH)
+    inside = (rows < N)[:, None] & (columns < K)[None, :]
+    x = tl.load(logits + rows[:, None] * K + columns[None, :], mask=inside, other=-float("inf"))
+    top = tl.max(x, 1)
+    top = tl.where(top == -float("inf"), 0.0, top)
+    total = tl.where(rows < N, tl.sum(tl.exp(x - top[:, None]), 1), 1.0)
+    tl.store(out + rows, top + tl.log(total), mask=rows < N)
+
+
+def row_norms(logits: Tensor) -> Tensor:
+    """logsumexp over the last dimension: [..., k] -> [...]."""
+    logits, out = logits.contiguous(), logits.new_empty(logits.shape[:-1])
+    width = triton.next_power_of_2(logits.shape[-1])
+    rows = max(1, NORMED // width)
+    if out.numel():
+        grid = (triton.cdiv(out.numel(), rows),)
+        norm_kernel[grid](logits, out, out.numel(), K=logits.shape[-1], WIDTH=width, ROWS=rows)
+    return out
 
 
 def shape_of(states: int) -> dict[str, int]:
@@ -137,12 +164,16 @@ class Run:
         forward_kernel[(len(alphas),)](*given, alphas, norms, **self.sizes, TINY=torch.finfo(alphas.dtype).tiny)
         return norms, alphas
 
-    def adjoint(self, norms: Tensor, alphas: Tensor, grads: Tensor, last: Tensor | None, pairs: bool) -> list[Tensor]:
-        """dL/dprior [B, k], dL/dlog o [B, T, k], and with `pairs` dL/dblocks and, if they are logits, dL/dlog_norm."""
+    def adjoint(
+        self, norms: Tensor, alphas: Tensor, grads: Tensor, last: Tensor | None, pairs: bool, split: bool = False
+    ) -> list[Tensor]:
+        """dL/dprior [B, k], dL/dlog o [B, T, k], and with `pairs` dL/dblocks and, if they are logits, dL/dlog_norm.
+        With `split`, log_norm is logsumexp(blocks) minus something, and dL/dblocks is the whole derivative."""
         messages = torch.zeros_like(self.prior) if last is None else last.clone(memory_format=torch.contiguous_format)
         d_prior, d_weights = messages.clone(), torch.zeros_like(alphas)
         d_blocks = torch.empty_like(self.blocks) if pairs else self.blocks.new_empty(0)
         d_log_norm = torch.empty_like(self.log_norm) if pairs and self.logits else self.blocks.new_empty(0)
         given = self.blocks, self.log_norm, self.weights, self.lengths, alphas, norms, grads.contiguous(), messages
-        adjoint_kernel[(len(alphas),)](*given, d_prior, d_weights, d_blocks, d_log_norm, **self.sizes, PAIRS=pairs)
-        return [d_prior, d_weights, d_blocks, d_log_norm]
+        made, choices = (d_prior, d_weights, d_blocks, d_log_norm), {"PAIRS": pairs, "SPLIT": split}
+        adjoint_kernel[(len(alphas),)](*given, *made, **self.sizes, **choices)
+        return list(made)
