@@ -83,7 +83,16 @@ def connect() -> None:
         Job.store = dist.PrefixStore(f"trellis/{attempt()}", store)  # torchrun keeps the addresses of earlier attempts
         dist.init_process_group(backend, store=Job.store, rank=number, world_size=count, timeout=limit)
         Job.group = dist.group.WORLD
-    atexit.register(dist.destroy_process_group)
+    atexit.register(disconnect)
+
+
+def disconnect() -> None:
+    """End the connection, with its threads: a thread that outlives the interpreter can abort the process."""
+    import torch.distributed as dist
+
+    Job.group = Job.store = None
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager
