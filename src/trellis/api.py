@@ -144,8 +144,7 @@ def evaluate(
         "cpu", "cuda", or "auto": the GPU if there is one.
     reader
         "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or "word_tag"). By default, the
-        suffix of the file decides. A file whose suffix belongs to no reader is read like the training
-        text.
+        suffix of the file decides. A file whose suffix belongs to no reader is read like the training text.
     open_vocabulary
         Add `open_bits_per_character` to the result: bits per character if a character model spells out unknown words.
 
