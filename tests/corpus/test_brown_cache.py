@@ -59,3 +59,12 @@ def test_a_broken_file_is_replaced(own_cache: Path) -> None:
         assert path.read_bytes() == original
     save_tensors(path, {"classes": np.full(12, 4)})  # a class that there is not
     assert (brown.brown_classes(TOKENS, 4, 12, 1) == whole).all()
+
+
+def test_a_damaged_file_is_reported_and_a_missing_one_is_not(own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    brown.brown_classes(TOKENS, 4, 12, 1)
+    assert not caplog.text
+    (path,) = own_cache.glob("*.safetensors")
+    path.write_bytes(b"damaged")
+    brown.brown_classes(TOKENS, 4, 12, 1)
+    assert f"{path} is damaged; it is created again." in caplog.text

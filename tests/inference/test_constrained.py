@@ -205,6 +205,21 @@ def test_states_and_tokens_together(name: str, moves: str, emits: str) -> None:
     np.testing.assert_allclose(np.exp(found.log_prob), best, rtol=EXACT)
 
 
+@pytest.mark.parametrize(("moves", "emits"), KINDS)
+def test_states_and_tokens_of_a_stream(moves: str, emits: str) -> None:
+    problem, automaton = small(9, moves, emits), CASES["a phrase"].compile(VOCAB)
+    table, matrix = problem.chain.emission.dense().exp().numpy(), problem.chain.transition.dense().numpy()
+    product = Product(problem.chain, automaton, STREAM)
+    found = most_probable_path(product, product.begin())
+    assert found is not None
+    assert tuple(found.tokens) in accepted(problem.streams, automaton)
+    prior, moves_of = problem.chain.prior.probs[0].numpy(), [matrix] * (STREAM.most - 1)
+    paths = {row: Paths(prior, np.stack(moves_of), table[[*row]]) for row in accepted(problem.streams, automaton)}
+    best = max(path.weights.max() for path in paths.values())
+    np.testing.assert_allclose(np.exp(found.log_prob), best, rtol=EXACT)
+    np.testing.assert_allclose(paths[tuple(found.tokens)].weight(np.array(found.states)), best, rtol=EXACT)
+
+
 def random_automaton(seed: int | list[int], states: int) -> Automaton:
     draw = np.random.default_rng(seed)
     return Automaton(draw.integers(states, size=(states, 4)), draw.random(states) < 0.4, np.arange(4))

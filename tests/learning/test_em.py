@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -38,6 +39,19 @@ def test_the_likelihood_never_falls() -> None:
     assert all(after >= before - 1e-9 for before, after in itertools.pairwise(totals))
     assert totals[-1] > totals[0] + 1
     assert evaluate(model, Sentences(text, 64)).log_likelihood >= totals[-1] - 1e-9
+
+
+def test_every_epoch_counts_anew() -> None:
+    """Each epoch maximises the expected counts of its own parameters alone."""
+    batches = list(Sentences(split(), 64, shuffle=False))
+    learner, by_hand = (EMLearner(hmm(states=4), CONFIG) for _ in range(2))
+    for _ in range(2):
+        epoch(learner, batches)
+        counts = [by_hand.model.counts(batch, None)[0] for batch in batches]
+        by_hand.params.maximise(functools.reduce(Counts.plus, counts), by_hand.prior)
+    for ours, theirs in zip(learner.params.state_dict().values(), by_hand.params.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+    assert learner.totals is None
 
 
 def test_a_stream_in_windows_counts_every_transition() -> None:

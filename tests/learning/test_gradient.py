@@ -19,8 +19,9 @@ from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
 from trellis.learning.base import GradientModel
-from trellis.learning.gradient import GradientLearner
+from trellis.learning.gradient import GradientLearner, products_in_tf32
 from trellis.learning.schedule import make_schedule
+from trellis.models.base import Memo
 from trellis.types import Batch
 
 TOLERANCE = 1e-12  # relative, float64
@@ -170,6 +171,36 @@ def test_which_steps_a_graph_may_repeat(equal: bool, synchronises: bool, sums: b
     ):
         learner.step(batches()[0]._replace(equal_lengths=equal))
     assert run.call_args.args[-1] is steady
+
+
+def test_sentences_of_any_lengths_share_a_graph_if_the_model_allows_it() -> None:
+    model = Quadratic()
+    model.any_lengths = True
+    learner, ragged = GradientLearner(model, CONFIG, STEPS), batches()[0]._replace(equal_lengths=False)
+    with patch.object(learner, "run", wraps=learner.run) as run:
+        for batch in (ragged, ragged._replace(equal_lengths=True)):
+            learner.step(batch)
+    (_, one, first), (_, other, second) = (call.args for call in run.call_args_list)
+    assert (first, second) == (True, True)
+    assert one == other
+
+
+def test_an_evaluation_sees_weights_that_a_kernel_has_changed() -> None:
+    learner = GradientLearner(Quadratic(), CONFIG, STEPS)
+    memo = Memo(learner.model)
+    with torch.no_grad(), learner.evaluated():
+        before = memo("weight", lambda: learner.model.weight.clone())
+    learner.model.weight.data.add_(1)  # data has a version of its own
+    with torch.no_grad(), learner.evaluated():
+        assert torch.equal(memo("weight", lambda: learner.model.weight.clone()), before + 1)
+
+
+@pytest.mark.parametrize("rough", [True, False])
+def test_products_are_in_tf32_within_a_step_only(rough: bool) -> None:
+    before = torch.backends.cuda.matmul.allow_tf32
+    with products_in_tf32(rough):
+        assert torch.backends.cuda.matmul.allow_tf32 == (before or rough)
+    assert torch.backends.cuda.matmul.allow_tf32 == before
 
 
 def test_a_model_without_weights_is_an_error() -> None:

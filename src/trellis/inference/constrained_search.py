@@ -61,21 +61,25 @@ def most_probable_path(product: Product, position: Position) -> Explained | None
         source, label, index, states = product.lattice.onward(t, states)
         if not len(states):
             break
-        scores, step = advanced(product, scores, weights, source, label, index)
+        is_last = product.span.end is None and t + 1 == product.span.most
+        scores, step = advanced(product, scores, weights, source, label, index, is_last)
         trace.append(step)
     return None if best is None else traced(product, best, trace)
 
 
 def advanced(
-    product: Product, scores: Tensor, weights: Tensor, source: Tensor, label: Tensor, index: Tensor
+    product: Product, scores: Tensor, weights: Tensor, source: Tensor, label: Tensor, index: Tensor, is_last: bool
 ) -> tuple[Tensor, Step]:
-    """One step: the best edge into each state of the automaton, then the best transition of the chain."""
+    """One step: the best edge into each state of the automaton, then the best transition of the chain, unless it is the
+    last step of a stream."""
     moved = scores.new_full((int(index.max()) + 1, scores.shape[1]), -torch.inf)
     edges = torch.zeros(moved.shape, dtype=torch.int64, device=moved.device)
     for edge, (row, one, number) in enumerate(zip(source.tolist(), index.tolist(), label.tolist(), strict=True)):
         values = scores[row] + weights[number]
         edges[one] = torch.where(values > moved[one], edge, edges[one])
         moved[one] = torch.maximum(moved[one], values)
+    if is_last:
+        return moved, Step(torch.arange(moved.shape[1], device=moved.device).expand_as(moved), edges, source, label)
     pieces = moved.split(max(1, ENTRIES // scores.shape[1] ** 2))
     scores, before = (torch.cat(parts) for parts in zip(*map(product.transition.max_product, pieces), strict=True))
     return scores, Step(before, edges, source, label)

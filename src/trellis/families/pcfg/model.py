@@ -18,10 +18,10 @@ from trellis.families.hmm.parameters.dropout import Dropout
 from trellis.families.pcfg.config import PARAMS, PCFGConfig
 from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
-from trellis.families.pcfg.inside import inside, log_likelihoods, lower_bounds, read_words
+from trellis.families.pcfg.inside import log_likelihoods, lower_bounds
 from trellis.families.pcfg.parameters import GrammarParams, Kept, Size
 from trellis.families.pcfg.parse import Tree, parse_batch
-from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
+from trellis.families.pcfg.prefix import Closure, Prefix, scored
 from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
 from trellis.families.pcfg.words import brown
 from trellis.learning.base import GradientModel
@@ -278,18 +278,6 @@ class PCFG(GradientModel, GapModel):
         options = {key: settings[key] for key in kind.keys}
         partition = restored_support(tensors, len(vocab), size.preterminals)
         return cls(vocab, rebuilt(lambda: kind(size, partition, **options), tensors)).eval()
-
-
-def scored(closure: Closure, words: Tensor, lengths: Tensor) -> Tensor:
-    """log p of every word and of the <eos> after them, in float64: [B, L + 1]. Repeated in float64 if not finite."""
-    if not words.shape[1]:
-        words = words.new_zeros(len(words), 1)
-        return scored(closure, words, lengths)[:, :1]
-    given = read_words(closure.grammar, words, lengths)
-    found = token_log_probs(closure, given, inside(closure.grammar, given, lengths), lengths)
-    if closure.grammar.lefts.dtype is not torch.float64 and not bool(found.isfinite().all()):
-        return scored(Closure(closure.grammar.double()), words, lengths)
-    return found
 
 
 def build(run: RunConfig, corpus: Corpus) -> PCFG:

@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from trellis.devices import check_memory
 from trellis.families.pcfg.grammar import Grammar
-from trellis.families.pcfg.inside import Charts, Words, log_words, scaled, sentence_log_probs
+from trellis.families.pcfg.inside import Charts, Words, inside, log_words, read_words, scaled, sentence_log_probs
 from trellis.kernels.inside import begin, finite
 
 COPIES = 3  # of all spans in memory when a word is added
@@ -84,6 +84,18 @@ def token_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Ten
     following = pad(prefixes[:, 1:], (0, 1)).where(steps < lengths[:, None], ends)
     undefined = (steps > lengths[:, None]) | (prefixes == -torch.inf)
     return (following - prefixes).masked_fill(undefined, 0.0)
+
+
+def scored(closure: Closure, words: Tensor, lengths: Tensor) -> Tensor:
+    """log p of every word and of the <eos> after them, in float64: [B, L + 1]. Repeated in float64 if not finite."""
+    if not words.shape[1]:
+        words = words.new_zeros(len(words), 1)
+        return scored(closure, words, lengths)[:, :1]
+    given = read_words(closure.grammar, words, lengths)
+    found = token_log_probs(closure, given, inside(closure.grammar, given, lengths), lengths)
+    if closure.grammar.lefts.dtype is not torch.float64 and not bool(found.isfinite().all()):
+        return scored(Closure(closure.grammar.double()), words, lengths)
+    return found
 
 
 class Prefix(NamedTuple):
