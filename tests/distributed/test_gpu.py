@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 
 def train(backend: str, size: int, folder: Path) -> list[dict]:
-    """The parameters that each of `size` processes learns. The processes are new ones, because a process that has used a
-    GPU cannot be forked."""
+    """The parameters that each of `size` new processes learns: a process that has used a GPU cannot be forked."""
     files, port = [folder / str(rank) for rank in range(size)], free_port()
     where = [os.environ | environment(rank, size, port) | {"LOCAL_RANK": "0"} for rank in range(size)]
     command = [sys.executable, on_gpu.__file__, backend]
