@@ -18,6 +18,7 @@ from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
 from trellis.inference.constrained import Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_lengths import beyond, length_probs
 from trellis.inference.constrained_sampling import sample
 from trellis.inference.constrained_search import most_probable_path, most_probable_tokens
 from trellis.inference.prefixes import Prefix, Prefixes
@@ -106,7 +107,7 @@ def test_probabilities_of_every_constraint(name: str, moves: str, emits: str) ->
         lengths = np.zeros(span.most + 1)
         for row, p in expected.items():
             lengths[len(row)] += p / total
-        np.testing.assert_allclose(product.length_probs(product.begin()), lengths, rtol=EXACT)
+        np.testing.assert_allclose(length_probs(product, product.begin()), lengths, rtol=EXACT)
         best = most_probable_tokens(product, product.begin())
         assert best is not None
         assert best.proved
@@ -152,7 +153,7 @@ def test_the_whole_is_one(moves: str, emits: str) -> None:
         for one in (constraint, ~constraint):
             product = Product(problem.chain, one.compile(VOCAB), SENTENCES)
             total += float(product.log_prob(product.begin()).exp())
-        np.testing.assert_allclose(total + product.beyond(), 1.0, rtol=EXACT)
+        np.testing.assert_allclose(total + beyond(product), 1.0, rtol=EXACT)
 
 
 def test_bounds_on_the_length_are_those_of_the_constraint() -> None:
@@ -271,7 +272,7 @@ def test_improbable_constraints_do_not_underflow() -> None:
     expected = 20 * np.log(1e-4) + np.log(0.2499)
     np.testing.assert_allclose(product.log_prob(product.begin()), expected, rtol=1e-6)
     assert sample(product, product.begin(3), seeded(0)) == [[0] * 20] * 3
-    np.testing.assert_allclose(product.length_probs(product.begin())[20], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(length_probs(product, product.begin())[20], 1.0, rtol=1e-6)
 
 
 def test_the_sum_of_a_class_that_states_hardly_emit() -> None:
@@ -358,5 +359,5 @@ def test_the_mass_of_longer_texts() -> None:
     for moves, emits in KINDS:
         case = small(2, moves, emits)
         product = Product(case.chain, CASES["anything"].compile(VOCAB), SENTENCES)
-        assert product.beyond() == pytest.approx(1 - sum(case.sentences.values()), abs=EXACT)
-        assert Product(case.chain, CASES["anything"].compile(VOCAB), STREAM).beyond() == 0.0
+        assert beyond(product) == pytest.approx(1 - sum(case.sentences.values()), abs=EXACT)
+        assert beyond(Product(case.chain, CASES["anything"].compile(VOCAB), STREAM)) == 0.0

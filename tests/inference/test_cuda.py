@@ -19,6 +19,7 @@ from trellis.families.hmm.parameters import NeuralParams
 from trellis.inference import discrete
 from trellis.inference.constrained import Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_lengths import length_probs
 from trellis.inference.constrained_sampling import sample
 from trellis.inference.constrained_search import most_probable_path, most_probable_tokens
 from trellis.inference.guided import sample_next
@@ -235,6 +236,6 @@ def constrained_values(kind: str, span: Span, device: str) -> tuple[Any, Any, li
     samples = [sample(product, position, draw) for _ in range(4)]  # often enough for CUDA graphs
     samples += [sample_next(product, position, other.to(device), 1.0, draw).tolist() for _ in range(12)]
     assert device == "cpu" or bool(product.graphs) == isinstance(product.moves, Dense)
-    values = [product.log_prob(position), product.next_tokens(position), product.length_probs(first)]
+    values = [product.log_prob(position), product.next_tokens(position), length_probs(product, first)]
     values.append(product.corrections(position))
     return most_probable_tokens(product, first), most_probable_path(product, first), samples, values

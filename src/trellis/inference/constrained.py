@@ -287,33 +287,6 @@ class Product:
             return False
         return len(steps) * self.lattice.side_by_side[0].shape[1] * self.transition.num_states <= ENTRIES
 
-    def length_probs(self, position: Position) -> Tensor:
-        """p(number of tokens | tokens so far, constraint) of one sequence, computed by a forward pass: [most + 1]."""
-        found = torch.full((self.span.most + 1,), -torch.inf, dtype=torch.float64, device=self.device)
-        ahead, states, scale = position.ahead, position.states, 0.0
-        for t in range(int(position.steps[0]), self.span.most + 1):
-            steps = torch.full_like(states, t)
-            ends = self.lattice.may_end(steps, states)
-            found[t] = log_dot(ahead, self.ends)[ends].logsumexp(0) + scale
-            pair, label, index, states = self.lattice.onward(t, states)
-            joint = ahead.new_zeros(len(states), ahead.shape[1])
-            for some in slices(len(pair), ENTRIES // ahead.shape[1]):
-                joint.index_add_(0, index[some], ahead[pair[some]] * self.sums[label[some]])
-            total = joint.sum()
-            if total == 0:
-                break
-            ahead, scale = self.moves.forward(joint / total), scale + float(total.double().log())
-        return (found - found.logsumexp(0)).exp()
-
-    def beyond(self) -> float:
-        """p(more than `most` tokens), irrespective of the constraint."""
-        if self.span.end is None:
-            return 0.0
-        ahead = self.prior
-        for _ in range(self.span.most):
-            ahead = self.moves.forward(ahead * (1 - self.ends))
-        return float((ahead * (1 - self.ends)).double().sum())
-
 
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:
     """log sum_z p(z) w(z), in float64: [..., K] -> [...]."""

@@ -15,6 +15,7 @@ from trellis.devices import check_integer, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_lengths import beyond, length_probs
 from trellis.inference.constrained_sampling import sample
 from trellis.inference.constrained_search import Explained, most_probable_path, most_probable_tokens
 from trellis.inference.infilling import LIMIT
@@ -118,7 +119,7 @@ class Conditioned:
     @torch.no_grad()
     def prob_longer(self) -> float:
         """p(more than `most` words); such sentences are not part of `prob` and are not sampled."""
-        return self.product.beyond()
+        return beyond(self.product)
 
     def sample(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
         """Sample n sentences from p(sentence | constraint, prompt)."""
@@ -175,7 +176,7 @@ class Conditioned:
     @torch.no_grad()
     def length_probs(self, prompt: Text = "") -> np.ndarray:
         """p(number of words | constraint, prompt): [most + 1]."""
-        return self.product.length_probs(self.at(prompt)[1]).cpu().numpy()
+        return length_probs(self.product, self.at(prompt)[1]).cpu().numpy()
 
     def expected_length(self, prompt: Text = "") -> float:
         """The expected number of words of a sentence that satisfies the constraint."""

@@ -1,0 +1,37 @@
+"""The numbers of tokens of sequences in the product of a chain and an automaton."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trellis.inference.constrained import ENTRIES, Position, Product, log_dot, slices
+
+
+def length_probs(product: Product, position: Position) -> Tensor:
+    """p(number of tokens | tokens so far, constraint) of one sequence, computed by a forward pass: [most + 1]."""
+    found = torch.full((product.span.most + 1,), -torch.inf, dtype=torch.float64, device=product.device)
+    ahead, states, scale = position.ahead, position.states, 0.0
+    for t in range(int(position.steps[0]), product.span.most + 1):
+        steps = torch.full_like(states, t)
+        ends = product.lattice.may_end(steps, states)
+        found[t] = log_dot(ahead, product.ends)[ends].logsumexp(0) + scale
+        pair, label, index, states = product.lattice.onward(t, states)
+        joint = ahead.new_zeros(len(states), ahead.shape[1])
+        for some in slices(len(pair), ENTRIES // ahead.shape[1]):
+            joint.index_add_(0, index[some], ahead[pair[some]] * product.sums[label[some]])
+        total = joint.sum()
+        if total == 0:
+            break
+        ahead, scale = product.moves.forward(joint / total), scale + float(total.double().log())
+    return (found - found.logsumexp(0)).exp()
+
+
+def beyond(product: Product) -> float:
+    """p(more than `most` tokens), irrespective of the constraint."""
+    if product.span.end is None:
+        return 0.0
+    ahead = product.prior
+    for _ in range(product.span.most):
+        ahead = product.moves.forward(ahead * (1 - product.ends))
+    return float((ahead * (1 - product.ends)).double().sum())
