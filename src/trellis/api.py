@@ -136,16 +136,17 @@ def evaluate(
     data : str, path, list or Corpus
         The name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, the name of a tagged
         data set, a file, or sentences of (word, tag) pairs. The default is the test split of the training corpus. For
-        safety, a file named in a model is opened only if it was used on this machine before.
+        safety, the training file recorded in a model is opened only if Trellis has used that file on this machine
+        before.
     split
         The split of the corpus; by default the test split, or all of a text that has no splits.
     device
         "cpu", "cuda", or "auto": the GPU if there is one.
     reader
         "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or "word_tag"). By default, the
-        suffix of the file decides. Files with other suffixes are read like the training text.
+        suffix of the file decides. A file whose suffix belongs to no reader is read like the training text.
     open_vocabulary
-        Add `open_bits_per_character` to the result, in which unknown words are spelled out by a character model.
+        Add `open_bits_per_character` to the result: bits per character if a character model spells out unknown words.
 
     Examples
     --------

@@ -146,7 +146,7 @@ class TrainConfig(FitConfig):
     teacher: str = option("", "a trained model of the same vocabulary, whose samples are added to the training text")
     teacher_tokens: int = option(1_000_000, "number of tokens sampled from the teacher", within="[1, inf)")
     em_power: float = option(
-        0.5, "stepwise-em: batch k = 1, 2, ... has step size (k + 2) ** -em_power", within="[0, 100]"
+        0.5, "stepwise-em: batch k = 2, 3, ... has step size (k + 1) ** -em_power", within="[0, 100]"
     )
 
     def __post_init__(self) -> None:

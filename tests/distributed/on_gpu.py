@@ -1,5 +1,5 @@
-"""Train on the GPU as one process of a job, and save the parameters: `on_gpu.py BACKEND FILE`. Several processes share
-the GPU; NCCL refuses that, but gloo does not."""
+"""Train on the GPU as one process of a job, and save the parameters: `on_gpu.py BACKEND FILE`, or `on_gpu.py none FILE`
+for a process without a job. Several processes share the GPU; NCCL refuses that, but gloo does not."""
 
 import sys
 from unittest import mock
@@ -29,6 +29,8 @@ def train() -> dict[str, dict[str, torch.Tensor]]:
 
 
 def connect(backend: str) -> None:
+    if backend == "none":
+        return
     if backend == "gloo":
         with mock.patch.object(dist, "is_nccl_available", return_value=False):
             distributed.join()

@@ -33,7 +33,8 @@ class Top(NamedTuple):
 
 
 class Emission(ABC):
-    """p(x | z) for K states. Observations are a tensor, or a named tuple of tensors, that every method accepts."""
+    """p(x | z) for K states. Observations are a tensor, or a named tuple of tensors; `potentials` and `statistics`
+    take them in the same form."""
 
     num_states: int
     statistics_axis = 0  # the dimension of the statistics that runs over states
@@ -51,9 +52,11 @@ class Emission(ABC):
 
     @abstractmethod
     def statistics(self, observations: Any, visits: Tensor) -> Tensor:
-        """Sufficient statistics, computed from `visits` [N, k]: how often each state is expected to emit the
-        observation of each row of the potentials. They are one tensor that can be added and scaled; the emission
-        chooses its layout."""
+        """Sufficient statistics, computed from `visits`. They are one tensor that can be added and scaled; the emission
+        chooses its layout.
+
+        `visits` [N, k] has one row for each of the N rows of the potentials' table: the expected number of times that
+        each of its k states emits that observation."""
 
     @abstractmethod
     def maximised(self, statistics: Tensor, prior: Any) -> Self:
@@ -64,7 +67,7 @@ class Emission(ABC):
         """Sample one observation from each state: [...] -> [..., *]."""
 
     def take(self, states: Tensor) -> Self:
-        """A copy of this emission in which state i is the former state states[i]: [n]."""
+        """A copy with the given states [n]: new state i is old state states[i]."""
         found = {name: value.index_select(self.per_state[name], states) for name, value in self._by_state()}
         return self._with(found, len(states))
 

@@ -63,7 +63,10 @@ ARGUMENTS = {  # K states, V symbols, F features
     "verbose": ("bool", "Print the log-likelihood of each iteration to standard error."),
     "init_params": ("str", "Parameters to initialise before training, in the same letters. Others are kept."),
     "implementation": ("str", '"log" or "scaling", for compatibility with hmmlearn; it makes no difference.'),
-    "missing_values": ("object", "A value that marks missing observations, besides None and masked entries."),
+    "missing_values": (
+        "object",
+        "A value that marks missing observations; None, pandas.NA and masked entries always do.",
+    ),
     "handle_unknown": (
         "str",
         'Symbols that `fit` has not seen raise an "error" or are equally probable in all states ("uniform").',
@@ -77,8 +80,8 @@ ARGUMENTS = {  # K states, V symbols, F features
     "startprob_mask": ("bool array [K] or function", "States in which a sequence may start; see `first_state`."),
     "tied_transitions": (
         "labels [K] or [K, K]",
-        "Equal labels [K]: the states share a row of `transmat_`. Equal labels [K, K]: the transitions share a "
-        "probability.",
+        "Labels [K]: states with equal labels share a row of `transmat_`. Labels [K, K]: transitions with equal "
+        "labels have the same probability.",
     ),
     "tied_emissions": ("labels [K]", "States with equal labels share an emission."),
     "frozen_transitions": (
@@ -91,7 +94,7 @@ ARGUMENTS = {  # K states, V symbols, F features
     "early_stopping": ("bool", "Stop when the log-likelihood of held-out sequences no longer improves."),
     "validation_fraction": ("float", "The fraction of the sequences to hold out."),
     "n_iter_no_change": ("int", "Iterations without a better held-out log-likelihood before training stops."),
-    "learning_decay": ("float", "Step k = 1, 2, ... of `partial_fit` has the step size (k + 2) ** -decay."),
+    "learning_decay": ("float", "Call k = 2, 3, ... of `partial_fit` has the step size (k + 1) ** -decay."),
 }
 VARIATIONAL = {  # of estimators with posteriors over their parameters
     "startprob_prior": "Parameters of the Dirichlet prior of the start distribution; None: 1 / n_components.",

@@ -45,11 +45,11 @@ class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     weight_decay
         The weight decay of the emission weights in "em".
     em_power
-        "stepwise-em": step k has step size (k + 2) ** -em_power.
+        "stepwise-em": batch k = 2, 3, ... has step size (k + 1) ** -em_power.
     sweeps
         Mean-field sweeps over the layers per batch.
     missing_values : object
-        A value that marks missing observations, besides None and masked entries.
+        A value that marks missing observations, besides None, pandas.NA and masked entries.
     random_state : int, RandomState or None
         The seed or generator of initial values.
     device

@@ -102,7 +102,7 @@ class Running(NamedTuple):
 
 
 def step_rate(step: int, power: float) -> float:
-    """The step size of step 0, 1, 2, ..."""
+    """The step size after this many steps. (The first step sets the statistics.)"""
     return (step + 2.0) ** -power
 
 
@@ -110,7 +110,8 @@ class EMLearner:
     """Batch EM: accumulates expected counts over an epoch and re-estimates the parameters at its end.
 
     On sentences this is exact Baum-Welch. On the windows of a stream, the state distribution is carried forward, but
-    smoothing ends at the end of each window. Processes share the rows of a batch and add up their counts."""
+    smoothing ends at the end of each window. Processes divide
+    the rows of a batch among themselves and add up their counts."""
 
     runs_together: ClassVar[bool] = True  # in several processes
 

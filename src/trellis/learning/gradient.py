@@ -25,8 +25,8 @@ class GradientLearner:
     """Minimises −log-likelihood per token; the state is carried over between batches without gradient.
 
     A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
-    is not finite. On a GPU, a whole step runs as one CUDA graph. Several processes share the rows of a batch and add up
-    their gradients outside of the graph.
+    is not finite. In one process on a GPU, a whole step runs as one CUDA graph. Several processes divide the rows of a
+    batch among themselves and add up their gradients outside of the graph.
     """
 
     runs_together: ClassVar[bool] = True  # in several processes
@@ -137,7 +137,8 @@ class GradientLearner:
             self.model.train()
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """`model.*`, the optimiser state and, if weights are averaged in `model.*`, the raw weights as `raw.*`."""
+        """`model.*` and the optimiser state. With averaging, `model.*` holds the averages, and `raw.*` holds the raw
+        weights."""
         averages = self.average.averages if self.average else {}
         state = self.model.state_dict(keep_vars=True)
         tensors = {f"model.{name}": averages.get(value, value) for name, value in state.items()}

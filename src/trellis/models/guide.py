@@ -41,7 +41,7 @@ class Particles(NamedTuple):
 class Guide:
     """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint.
 
-    The constraint applies to the tokens after the prompt. There are `least` to `most` of them. `alpha` is the weight of
+    The constraint applies to the text after the prompt, which has `least` to `most` tokens. `alpha` is the weight of
     the correction: 1 is Bayes' rule. 0 only excludes tokens after which the constraint cannot be satisfied."""
 
     def __init__(self, product: Product, alpha: float = 1.0, cache: int = 256) -> None:

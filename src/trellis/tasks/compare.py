@@ -108,7 +108,7 @@ class Row:
     by_frequency: list[Band]
     by_position: list[Band]
     against_first: Against | None = None
-    weights: list[float] | None = None  # of the models, and of the cache if there is one, if this is their mixture
+    weights: list[float] | None = None  # for a mixture: of the models, then of the cache if there is one
     cache_decay: float | None = None  # of the unigram cache in this mixture
     dynamic: Adaptation | None = None  # how the weights follow the text, in dynamic evaluation
     unknown: float = 0.0  # share of <unk> among the tokens
@@ -145,7 +145,8 @@ def compare(
     interpolate
         Add the linear mixture of all models.
     contexts
-        The number of contexts to return in which a model differs most from the first.
+        How many contexts to return for each model: those in which it is worst, and as many in which it is best,
+        relative to the first.
     device
         "cpu", "cuda", or "auto": the GPU if there is one.
     open_vocabulary
@@ -156,7 +157,8 @@ def compare(
     cache
         Add the linear mixture of all models and a unigram cache, in which recent words are more probable.
     dynamic
-        Add each model under dynamic evaluation, in which its weights adapt to the text.
+        Add each model under dynamic evaluation, in which its weights adapt to the text. Models without a gradient, such
+        as n-gram models, are skipped.
 
     Examples
     --------

@@ -45,7 +45,7 @@ class Trained:
     model
         The trained model.
     scores
-        Its scores; None if training was interrupted, and in all processes of a job but the first.
+        Its scores; None if training was interrupted. In a job of several processes, only the first has them.
     history
         The metrics of every evaluation, as in metrics.jsonl.
     run

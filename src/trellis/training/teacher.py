@@ -57,8 +57,8 @@ def samples_of(train: Split, vocab: Vocabulary, config: RunConfig, device: str) 
 
 
 def sample_text(teacher: LanguageModel, vocab: Vocabulary, tokens: int, longest: int, seed: int) -> np.ndarray:
-    """Sampled sentences with at least `tokens` tokens in total, as int32 ids of a vocabulary that has the same words.
-    Each sentence has at most `longest` tokens, including <eos>."""
+    """Sampled sentences with at least `tokens` tokens in total, as int32 ids of `vocab`, which must have the
+    same words as the teacher's vocabulary. Each sentence has at most `longest` tokens, including <eos>."""
     if set(teacher.vocab.words) != set(vocab.words):
         own, given = len(teacher.vocab), len(vocab)
         raise TrellisError(

@@ -18,8 +18,8 @@ SUMMED = 1 << 24  # sums of scores and log-probabilities in memory at a time
 
 
 class Entry(ABC):
-    """Transitions from R states into K states, which may be other states: for example, into the K states that dropout
-    keeps."""
+    """Transitions from R states into K states. The two sets may differ: for example, the K states may be those that
+    dropout keeps."""
 
     num_states: int  # K
 
@@ -78,7 +78,8 @@ class Transition(Operator, Entry):
         return self
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """The transitions between the live states [B, T, k] of adjacent steps, numbered within each step."""
+        """The transitions between the live states [B, T, k] of adjacent steps. In the result, state i of a step is the
+        i-th of its k live states."""
         from trellis.transitions.varying import Blocks
 
         return Blocks(self.blocks(ids[:, :-1], ids[:, 1:]))

@@ -63,8 +63,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "character; unknown words are spelled out")  # fmt: skip
     parser.add_argument("--ngram", nargs="?", type=positive, const=5, default=0, metavar="ORDER",
                         help="add a Kneser-Ney n-gram model of the training text (default order 5)")  # fmt: skip
-    parser.add_argument("--dynamic", action="store_true", help="add each model under dynamic evaluation, in which "
-                        "its weights adapt to the text")  # fmt: skip
+    parser.add_argument("--dynamic", action="store_true", help="add each model (except n-gram models) under dynamic "
+                        "evaluation, in which its weights adapt to the text")  # fmt: skip
     parser.add_argument("--interpolate", action="store_true", help="add the mixture of all models; weights are fitted "
                         "on the validation set")  # fmt: skip
     parser.add_argument("--cache", action="store_true", help="add the mixture of all models with a unigram cache, in "
