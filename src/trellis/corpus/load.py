@@ -76,7 +76,7 @@ def load_corpus(
     """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache.
 
     Files whose suffix has no reader are read by `reader`, unless `config` names another. The cache key covers the
-    contents of the files, the recipe, the format and, if one is passed, the vocabulary. Without `report`, nothing is
+    contents of the files, the recipe, the format, and the vocabulary, if one is passed. Without `report`, nothing is
     logged about unknown words.
     """
     with find_source(config.source, cache) as source:

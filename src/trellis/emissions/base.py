@@ -55,8 +55,9 @@ class Emission(ABC):
         """Sufficient statistics, computed from `visits`. They are one tensor that can be added and scaled; the emission
         chooses its layout.
 
-        `visits` [N, k] has one row for each of the N rows of the potentials' table: the expected number of times that
-        each of its k states emits that observation."""
+        Row n of `visits` [N, k] belongs to row n of the potentials' table, that is, to one observation, which several
+        steps may share. It holds, for each of the k states of that row, the expected number of times that the state
+        emits this observation."""
 
     @abstractmethod
     def maximised(self, statistics: Tensor, prior: Any) -> Self:

@@ -33,7 +33,11 @@ ARGUMENTS = {  # K states, V symbols, F features
         "float or array",
         "Prior of the covariances: inverse gamma (spherical, diag) or inverse Wishart (full, tied).",
     ),
-    "covars_weight": ("float", "The second parameter of this prior."),
+    "covars_weight": (
+        "float",
+        "The second parameter of the prior set by `covars_prior`: its strength. Each unit above 1 (spherical, diag) or "
+        "F (full, tied) counts as one observation.",
+    ),
     "weights_prior": ("float or array", "Parameters of the Dirichlet priors of `weights_`; 1: no prior."),
     "beta_prior": ("array [K] or None", "Weight of the prior of the means, as a number of observations; None: 1."),
     "dof_prior": ("float, array [K] or None", "Degrees of freedom of the Wishart prior; None: the number of features."),
@@ -109,7 +113,8 @@ def documented(**own: str) -> Callable[[Class], Class]:
 
     def decorate(cls: Class) -> Class:
         letters = ", ".join(f"{letter} (`{name.lstrip('_')}`)" for letter, name in getattr(cls, "letters", {}).items())
-        meanings = own | {"params": f"Parameters to train, one letter each: {letters}."}
+        absent = dict.fromkeys(getattr(cls, "unsupported", ()), "Not supported.")
+        meanings = own | absent | {"params": f"Parameters to train, one letter each: {letters}."}
         lines = ["Parameters", "----------"]
         for one in inspect.signature(cls).parameters.values():
             kind, meaning = ARGUMENTS.get(one.name, ("str", ""))

@@ -56,7 +56,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
     - Emission matrix: B[i, j] ∝ k(w_i, v_j).
 
     The fitted vectors are `u_`, `z_` [K, l], `z_start_` [l], `w_` [K, l'] and `v_` [V, l'], where l is `n_dims` and l'
-    is `emission_dims`. For example, `params="zv"` trains only z and v.
+    is `emission_dims`. `params` names the vectors to train: `params="zv"` trains only z and v.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape

@@ -85,8 +85,8 @@ def select_states(
     n_components
         The numbers of states to try.
     criterion
-        "bic", "aic" or "held-out". "held-out" is the log-likelihood of held-out sequences. The best candidate is then
-        fitted to all data.
+        "bic", "aic" or "held-out". With "held-out", candidates are compared by the log-likelihood of held-out
+        sequences, and the best is fitted again to all data.
     n_restarts
         The number of seeds for each number of states.
     validation_fraction

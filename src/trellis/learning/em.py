@@ -110,8 +110,8 @@ class EMLearner:
     """Batch EM: accumulates expected counts over an epoch and re-estimates the parameters at its end.
 
     On sentences this is exact Baum-Welch. On the windows of a stream, the state distribution is carried forward, but
-    smoothing ends at the end of each window. Processes divide
-    the rows of a batch among themselves and add up their counts."""
+    smoothing ends at the end of each window. If training runs in several processes, they divide the rows of each batch
+    among themselves and add up their counts."""
 
     runs_together: ClassVar[bool] = True  # in several processes
 

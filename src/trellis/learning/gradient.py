@@ -25,8 +25,8 @@ class GradientLearner:
     """Minimises −log-likelihood per token; the state is carried over between batches without gradient.
 
     A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
-    is not finite. In one process on a GPU, a whole step runs as one CUDA graph. Several processes divide the rows of a
-    batch among themselves and add up their gradients outside of the graph.
+    is not finite. In one process on a GPU, a whole step runs as one CUDA graph. If training runs in several
+    processes, they divide the rows of each batch among themselves and add up their gradients outside of the graph.
     """
 
     runs_together: ClassVar[bool] = True  # in several processes

@@ -145,8 +145,8 @@ def compare(
     interpolate
         Add the linear mixture of all models.
     contexts
-        How many contexts to return for each model: those in which it is worst, and as many in which it is best,
-        relative to the first.
+        The number n of examples per model: the n words, shown in their sentences, on which it is worst relative to the
+        first model, and the n on which it is best.
     device
         "cpu", "cuda", or "auto": the GPU if there is one.
     open_vocabulary

@@ -74,7 +74,8 @@ class Transition(Operator, Entry):
         return values, states
 
     def for_products(self, products: int) -> Transition:
-        """The same transition in the form that is fastest for this many products, if it fits into memory."""
+        """The same transition in the form that is fastest for this many products p A or A m, among the forms that fit
+        into memory."""
         return self
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
