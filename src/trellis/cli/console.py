@@ -185,13 +185,13 @@ def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[A
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
         fitting: dict[str, Any] = {"overflow": "fold"} if column.is_text else {"justify": "right", "no_wrap": True}
         drawn.add_column(Text(column.heading), **fitting)
     best = [column.best_of(values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)]
     console = Console(highlight=False)
-    cells, _ = _fitting(columns, rows, console.width, len(GAP) + 1)
+    cells, _ = _fitting(columns, rows, console.width, len(GAP))
     for number, row in enumerate(cells):
         drawn.add_row(*(Text(cell, "bold" * (number in top)) for cell, top in zip(row, best, strict=True)))
     with console.capture() as printed:  # rich itself would end the process if nobody reads standard output

@@ -67,4 +67,4 @@ def table(title: str, kind: Any) -> Iterator[str]:
 
 def escaped(text: str) -> str:
     """Text in a cell of a Markdown table."""
-    return text.replace("|", "\\|")
+    return text.replace("|", "\\|").replace("<", "\\<")

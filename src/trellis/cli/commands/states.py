@@ -1,6 +1,8 @@
 """trellis states"""
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
 from trellis.cli.arguments import add_corpus, add_device, add_model, positive
 from trellis.cli.console import Answer, Facts, Table
@@ -8,20 +10,26 @@ from trellis.report.format import COLUMNS, Column, percent, probability, word
 
 SUMMARY = "show the most informative states and their words"
 EXAMPLE = "trellis states runs/demo -n 20"
+SHOWN = 0.01  # probability of a word or next state in the table; JSON has all that were asked for
 SUMMARIES = {
     "state": COLUMNS["state"],
     "occupancy": Column("share", percent),
-    "words": Column("words", lambda ranked: " ".join(word(token) for token, _ in ranked)),
+    "words": Column("words", lambda ranked: " ".join(word(token) for token, _ in shown(ranked))),
     "next_states": Column(
-        "next states", lambda states: " ".join(f"{z} ({probability(p).removeprefix('0')})" for z, p in states)
+        "next states", lambda states: " ".join(f"{z} ({probability(p).removeprefix('0')})" for z, p in shown(states))
     ),
 }
+
+
+def shown(ranked: Sequence[tuple[Any, float]]) -> Sequence[tuple[Any, float]]:
+    """The first, and those that are not improbable."""
+    return [*ranked[:1], *(pair for pair in ranked[1:] if pair[1] >= SHOWN)]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("-n", type=positive, default=10, help="number of states")
-    parser.add_argument("--words", type=positive, default=8, help="words to show per state")
+    parser.add_argument("--words", type=positive, default=8, help="most words per state; tables omit those below 1 %%")
     parser.add_argument("--measures", action="store_true", help="show state usage and entropies on a text instead")
     add_corpus(parser)
     add_device(parser)
