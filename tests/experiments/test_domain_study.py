@@ -11,10 +11,10 @@ import pytest
 from experiments.tagging.domain_study import FOUND, study
 
 PAGE = Path(__file__).parents[2] / "docs" / "tagging.md"
-SENTENCES = {
-    "lds-50": "{} % of its answers are correct. The mean vectors of the nouns of both texts have a cosine of {}.",
-    "lds-50-centred": "better than chance ({} %), and the cosine is {}.",
-    "word2vec-50": "the classifier's accuracy is {} % and the cosine is {}",
+ROWS = {
+    "lds-50": "| `lds` | {} % | {} |",
+    "lds-50-centred": "| `lds-centred` | {} % (chance: 50 %) | {} |",
+    "word2vec-50": "| word2vec | {} % | {} |",
 }
 
 
@@ -36,5 +36,5 @@ def test_what_the_page_says_was_found() -> None:
     found = json.loads(FOUND.read_text(encoding="utf-8"))
     said = {name: (f"{one['separation']:.0f}", f"{one['cosine_NOUN']:.2f}") for name, one in found.items()}
     page = " ".join(PAGE.read_text(encoding="utf-8").split()).replace("−", "-")
-    for name, sentence in SENTENCES.items():
-        assert sentence.format(*said[name]) in page
+    for name, row in ROWS.items():
+        assert row.format(*said[name]) in page

@@ -8,7 +8,7 @@ import torch
 
 from corpora import hmm
 from trellis.families.hmm.states import summarise_states
-from trellis.inference.discrete import stationary
+from trellis.inference.stationary import with_restarts
 from trellis.transitions import Dense
 
 
@@ -26,7 +26,9 @@ def test_occupancy_is_the_long_run_share(carry: bool) -> None:
 
 def test_periodic_chains_settle() -> None:
     swap = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
-    share = stationary(torch.tensor([1.0, 0.0], dtype=torch.float64), Dense(swap), torch.zeros(2, dtype=torch.float64))
+    share = with_restarts(
+        torch.tensor([1.0, 0.0], dtype=torch.float64), Dense(swap), torch.zeros(2, dtype=torch.float64)
+    )
     np.testing.assert_allclose(share.numpy(), [0.5, 0.5], atol=1e-6)
 
 
