@@ -14,6 +14,7 @@ from trellis.cli.jobs import each_chunk
 from trellis.cli.main import main
 from trellis.errors import TrellisError
 
+ROUNDING = 1e-5  # of float32, where batches of another size sum in another order
 LINES = [f"return the {word} of a list" for word in ("first", "last", "new", "value", "name") * 8]
 
 
