@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import emit
-from trellis.config import DataConfig, TaggedDataConfig
+from trellis.config import DataConfig, TaggedDataConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.corpus.tagged import read_splits
 from trellis.families.ngram.model import NGram
@@ -34,6 +34,15 @@ SEARCH: dict[bool, list[dict[str, Any]]] = {  # settings of a small search, for 
     ],
     True: [{"model.states": 64}, {"model.states": 256}, {"model.states": 512}],
 }
+NEAR: dict[str, list[dict[str, float]]] = {  # options of the default run and their factors, by emission
+    "brown": [
+        {"model.states": 2.0},
+        {"model.states": 2.0, "model.classes": 2.0},
+        {"train.weight_decay": 0.5},
+        {"train.weight_decay": 2.0},
+    ],
+    "cloned": [{"model.states": 0.5}, {"train.pseudocount": 3.0}, {"train.pseudocount": 1 / 3}],
+}
 
 
 def main(argv: list[str]) -> None:
@@ -41,6 +50,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("corpora", nargs="*", help=f"default: all of {', '.join(CORPORA)}")
     parser.add_argument("--budget", default="", help="time for each run, instead of the default")
     parser.add_argument("--search", action="store_true", help="also train with some settings by hand")
+    parser.add_argument("--near", action="store_true", help="also train with changed options of the default run")
     parser.add_argument("--quick", action="store_true", help="one small corpus, 20 seconds")
     chosen, _ = parser.parse_known_args(argv)
     if not os.environ.get("TRELLIS_DATA"):
@@ -49,10 +59,10 @@ def main(argv: list[str]) -> None:
     names = ["proteins"] if chosen.quick else chosen.corpora or list(CORPORA)
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
-            report(name, Path(folder), "20s" if chosen.quick else chosen.budget, chosen.search)
+            report(name, Path(folder), "20s" if chosen.quick else chosen.budget, chosen.search, chosen.near)
 
 
-def report(name: str, folder: Path, budget: str, search: bool) -> None:
+def report(name: str, folder: Path, budget: str, search: bool, near: bool) -> None:
     """Train on one corpus with no option set, and report perplexity against the peers."""
     source, options = CORPORA[name](folder / name)
     ours = train(source, options, folder / f"{name}-run", budget)
@@ -61,23 +71,39 @@ def report(name: str, folder: Path, budget: str, search: bool) -> None:
     for split in ("valid", "test"):
         peer = evaluate(ngram, READINGS["sentences"](corpus[split])).perplexity
         emit("defaults", f"{name} {split}", "perplexity", ours[split], "KN-5", peer, peer / ours[split], "", **ours)
-    if search:
-        symbols = len(corpus.vocab) <= 512
-        runs = [(s, train(source, options, folder / f"{name}-{n}", budget, s)) for n, s in enumerate(SEARCH[symbols])]
-        settings, best = min(runs, key=lambda pair: pair[1]["valid"])
-        ratio = best["valid"] / ours["valid"]
-        case = f"{name} valid"
-        emit(
-            "defaults", case, "perplexity", ours["valid"], "search", best["valid"], ratio, "", settings=settings, **best
-        )
+    settings = SEARCH[len(corpus.vocab) <= 512] if search else []
+    runs = [(one, train(source, options, folder / f"{name}-{n}", budget, one)) for n, one in enumerate(settings)]
+    if near:
+        runs += around(folder / f"{name}-run", folder)
+    if runs:
+        best, figures = min(runs, key=lambda pair: pair[1]["valid"])
+        tried = [{"settings": one, "valid": found["valid"]} for one, found in runs]
+        ratio = figures["valid"] / ours["valid"]
+        about = figures | {"settings": best, "tried": tried}
+        emit("defaults", f"{name} valid", "perplexity", ours["valid"], "search", figures["valid"], ratio, "", **about)
+
+
+def around(run: Path, folder: Path) -> list[tuple[dict[str, Any], Any]]:
+    """Train with the options that a default run chose, some of them multiplied."""
+    chosen = load_config(run / "config.toml")
+    found = []
+    for n, factors in enumerate(NEAR[chosen.model.emission]):
+        values = {name: type(chosen.value(name))(chosen.value(name) * factor) for name, factor in factors.items()}
+        arguments = [str(run / "config.toml"), "--no-test"]
+        found.append((values, trained(folder / f"{run.name}-{n}", arguments, values)))
+    return found
 
 
 def train(source: str, options: dict[str, Any], run: Path, budget: str, settings: dict[str, Any] | None = None) -> Any:
+    """The figures of a run on a text, with some options of the data and of the model."""
+    about = {f"data.{key}": value for key, value in options.items()} | (settings or {})
+    return trained(run, ["--data", source, *(["--budget", budget] if budget else [])], about)
+
+
+def trained(run: Path, arguments: list[str], settings: dict[str, Any]) -> Any:
     """The figures of a run in a process of its own."""
-    changed = {f"data.{key}": value for key, value in options.items()} | (settings or {})
-    command = [sys.executable, "-m", "trellis", "train", "--data", source, "--run", str(run), "--quiet"]
-    command += [part for key, value in changed.items() for part in ("--set", f"{key}={value}")]
-    command += ["--budget", budget] if budget else []
+    command = [sys.executable, "-m", "trellis", "train", *arguments, "--run", str(run), "--quiet"]
+    command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     with (run.parent / f"{run.name}.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)
@@ -86,7 +112,7 @@ def train(source: str, options: dict[str, Any], run: Path, budget: str, settings
     found = json.loads((run / "results.json").read_text())
     values, training = found["scores"]["values"], found["training"]
     minutes, memory = (usage.ru_utime + usage.ru_stime) / 60, usage.ru_maxrss / 1024
-    figures = {"valid": values["valid"], "test": values["test"], "train_perplexity": values["train"]}
+    figures = {"valid": values["valid"], "test": values.get("test"), "train_perplexity": values["train"]}
     return figures | {"minutes": training["seconds"] / 60, "cpu_minutes": minutes, "memory_mb": memory}
 
 
