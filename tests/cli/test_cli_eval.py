@@ -75,6 +75,6 @@ def test_eval_prints_what_the_cache_and_dynamic_evaluation_chose(
 ) -> None:
     assert run("eval", model, "--cache", "--dynamic", "--no-test") == 0
     shown = capsys.readouterr().out
-    assert re.search(r"\+ \d\.\d{3} cache", shown)
+    assert re.search(r"\d\.\d{3} cache", shown)
     assert re.search(r"B: gradient steps with rate \S+ and decay \S+\.", shown)
     assert re.search(r"C: the weight of a word in the cache decays by 0\.\d+ per token\.", shown)
