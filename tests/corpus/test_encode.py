@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trellis.config import DataConfig
-from trellis.corpus import Corpus, cache_entries, encode, load_corpus, read
+from trellis.corpus import Corpus, cache_entries, encode, load_corpus, read, splits
 from trellis.corpus.load import corpus_of
 from trellis.errors import TrellisError
 
@@ -26,7 +26,7 @@ Loader = Callable[..., Corpus]
 documents = st.lists(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4), min_size=1, max_size=3))
 
 
-def as_lists(split: encode.Split, corpus: Corpus) -> list[list[list[str]]]:
+def as_lists(split: splits.Split, corpus: Corpus) -> list[list[list[str]]]:
     """Words by document and sentence; <eos> must end every sentence and nothing else."""
     found = []
     for start, stop in pairwise(split.documents):
@@ -41,17 +41,17 @@ def as_lists(split: encode.Split, corpus: Corpus) -> list[list[list[str]]]:
 @given(documents.filter(lambda drawn: len(drawn) >= 3), st.integers(1, 2), st.integers(1, 7))
 def test_a_corpus_is_its_text_document_by_document(load: Loader, drawn, min_count: int, chunk: int) -> None:
     text = "\n\n".join("\n".join(" ".join(sentence) for sentence in document) for document in drawn)
-    with patch.object(encode, "CHUNK", chunk):
+    with patch.object(splits, "CHUNK", chunk):
         corpus = load(text, min_count=min_count)
-    splits = {name: as_lists(split, corpus) for name, split in corpus.splits.items()}
-    assert list(splits) == ["train", "valid", "test"]
+    found = {name: as_lists(split, corpus) for name, split in corpus.splits.items()}
+    assert list(found) == ["train", "valid", "test"]
     seen = Counter(corpus.vocab.decode(corpus["train"].tokens))
     assert {word: count for word, count in zip(corpus.vocab.words, corpus.vocab.counts, strict=True) if count} == seen
     vocabulary = set(corpus.vocab.words)
     expected = [[[w if w in vocabulary else "<unk>" for w in sentence] for sentence in doc] for doc in drawn]
-    assert sorted(chain.from_iterable(splits.values())) == sorted(expected)
+    assert sorted(chain.from_iterable(found.values())) == sorted(expected)
     held_out = max(1, round(len(drawn) * 0.05))
-    assert [len(splits[name]) for name in ("valid", "test")] == [held_out, held_out]
+    assert [len(found[name]) for name in ("valid", "test")] == [held_out, held_out]
 
 
 def test_a_single_document_is_cut_between_sentences(load: Loader) -> None:
@@ -141,7 +141,7 @@ def test_unseen_words_without_unk(load: Loader, tmp_path: Path, cache: Path) -> 
         load_corpus(DataConfig(str(tmp_path), unk=False), cache)
     with pytest.raises(TrellisError, match="'b', token 2 of the train split"):
         load("a b a\n" + "a\n" * 30, unk=False, min_count=2)
-    with patch.object(encode, "CHUNK", 3), pytest.raises(TrellisError, match="'b', token 9 of the train split"):
+    with patch.object(splits, "CHUNK", 3), pytest.raises(TrellisError, match="'b', token 9 of the train split"):
         load("a a a\n" * 2 + "b a\n" + "a\n" * 30, unk=False, min_count=2)
 
 
@@ -251,4 +251,4 @@ def test_the_order_of_held_out_documents_never_changes() -> None:
         return x ^ (x >> 31)
 
     assert mixed(0) == 0xE220A8397B1DCDAF  # the first number of the published generator with seed 0
-    assert encode._shuffled(1000).tolist() == sorted(range(1000), key=mixed)
+    assert splits._shuffled(1000).tolist() == sorted(range(1000), key=mixed)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trellis.emissions import Categorical, Gaussian, Partition, Poisson, Product
-from trellis.emissions.gaussian import COVARIANCES, GaussianPrior
+from trellis.emissions.covariances import COVARIANCES, GaussianPrior
 from trellis.emissions.poisson import GammaPrior
 from trellis.families.hmm.parameters.base import normalised
 from trellis.testing import check_emission

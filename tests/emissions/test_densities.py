@@ -9,7 +9,8 @@ from scipy import stats
 from torch import Tensor
 
 from trellis.emissions import Vectors
-from trellis.emissions.gaussian import COVARIANCES, Gaussian, GaussianPrior, cholesky
+from trellis.emissions.covariances import COVARIANCES, GaussianPrior, cholesky
+from trellis.emissions.gaussian import Gaussian
 from trellis.emissions.poisson import GammaPrior, Poisson
 from trellis.errors import InputError
 

@@ -8,7 +8,7 @@ import torch
 from scipy import special, stats
 
 from trellis.emissions import GaussianMixture, Multinomial, Vectors
-from trellis.emissions.gaussian import COVARIANCES
+from trellis.emissions.covariances import COVARIANCES
 from trellis.emissions.mixture import MixturePrior
 from trellis.testing import check_emission
 from trellis.testing.close import assert_close, run_checks

@@ -12,7 +12,7 @@ from trellis.corpus.cache import (
     cache_folder as cache_folder,
     clear_cache as clear_cache,
 )
-from trellis.corpus.encode import Split as Split
 from trellis.corpus.load import Corpus as Corpus, load_corpus as load_corpus
 from trellis.corpus.sources import NAMED as NAMED
+from trellis.corpus.splits import Split as Split
 from trellis.corpus.vocab import GAP as GAP, Vocabulary as Vocabulary

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trellis import distributed
-from trellis.corpus.encode import Split
+from trellis.corpus.splits import Split
 from trellis.errors import TrellisError
 from trellis.types import Batch
 

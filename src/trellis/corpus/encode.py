@@ -10,59 +10,35 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from trellis.corpus.read import Report, read_texts
 from trellis.corpus.recipe import Recipe
-from trellis.corpus.sources import SPLITS, WHOLE, Source
+from trellis.corpus.sources import WHOLE, Source
+from trellis.corpus.splits import (
+    BYTE,
+    KINDS,
+    OFFSET,
+    PROVISIONAL,
+    TOKEN,
+    Part,
+    Split,
+    chunks,
+    contiguous,
+    divide,
+    lacks_end,
+    mostly_letters,
+    open_split,
+)
 from trellis.corpus.tokenize import DOCUMENT, EOS, LINE, TOKENIZERS, UNK, treat
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 
-CHUNK = 1 << 22  # tokens in memory at a time
-TOKEN, OFFSET, BYTE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("u1")
-KINDS: dict[str, np.dtype[Any]] = {
-    "tokens": TOKEN,
-    "sentences": OFFSET,
-    "documents": OFFSET,
-    "characters": OFFSET,
-    "unknown": BYTE,
-}
 MOST_UNKNOWN = 0.5  # by default, words seen once are read as <unk> if they are at most this share of the tokens
-PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value except LINE's is its index in the table
-
-
-class Split(NamedTuple):
-    """One split as a stream of ids. Sentence i is `tokens[sentences[i]:sentences[i + 1]]`; documents are stored in the
-    same way."""
-
-    tokens: np.ndarray  # [n] int32
-    sentences: np.ndarray  # [sentences + 1] int64 offsets into tokens
-    documents: np.ndarray  # [documents + 1] int64 offsets into tokens
-    characters: np.ndarray | None = None  # [sentences + 1] int64 offsets into the original text, newlines included
-    unknown: np.ndarray | None = None  # the words read as <unk>, in order, each ended by a newline, as bytes of UTF-8
-
-    @property
-    def num_characters(self) -> int | None:
-        """The number of characters of the original text, if known."""
-        return None if self.characters is None else int(self.characters[-1])
-
-    def unknown_words(self) -> list[str]:
-        """The words read as <unk>, in text order. An <unk> that is in the text itself is one of them."""
-        text = b"" if self.unknown is None else self.unknown.tobytes()
-        return text.decode("utf-8", "surrogatepass").split(LINE)[:-1]
-
-
-class Part(NamedTuple):
-    """The location of a split in a provisional stream."""
-
-    stream: Split
-    ranges: list[tuple[int, int]]  # half-open ranges of token positions
-    documents: np.ndarray  # offsets [documents + 1] into the concatenated ranges
 
 
 class Numbering(NamedTuple):
@@ -101,13 +77,13 @@ def encode_corpus(
     if len(table) == len(PROVISIONAL):
         raise TrellisError(f"There are no words in {source.description}; check the file and the tokenizer.")
     if WHOLE in streams:
-        parts = _divide(streams[WHOLE], recipe)
+        parts = divide(streams[WHOLE], recipe)
     else:
-        parts = {name: _contiguous(stream, 0, stream.tokens.size) for name, stream in streams.items()}
+        parts = {name: contiguous(stream, 0, stream.tokens.size) for name, stream in streams.items()}
     if recipe.min_letters:
-        parts["train"] = _mostly_letters(parts["train"], table, recipe.min_letters)
+        parts["train"] = mostly_letters(parts["train"], table, recipe.min_letters)
     for name, part in parts.items():
-        if not any((chunk != PROVISIONAL[EOS]).any() for chunk in _chunks(part)):
+        if not any((chunk != PROVISIONAL[EOS]).any() for chunk in chunks(part)):
             raise TrellisError(
                 f"There are no words in the {name} split of {source.description}; pass a longer text, or other splits."
             )
@@ -129,7 +105,7 @@ def encode_sentences(
     starts = np.cumsum([0, *map(len, rows)], dtype=OFFSET)
     tokens = np.fromiter(chain.from_iterable(rows), TOKEN, int(starts[-1]))
     stream = Split(tokens, starts, starts, np.cumsum([0, *sizes], dtype=OFFSET))
-    parts = _divide(stream, recipe)
+    parts = divide(stream, recipe)
     vocab = known or _choose_vocabulary(parts["train"], table, recipe)
     numbering = Numbering.of(table, vocab)
     for name, part in parts.items():
@@ -139,21 +115,12 @@ def encode_sentences(
 
 def _in_memory(part: Part, numbering: Numbering) -> Split:
     """A part as a Split with final ids; every split ends with <eos>."""
-    ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
-    given = np.concatenate([*_chunks(part), ending])
+    ending = np.array([PROVISIONAL[EOS]] if lacks_end(part) else [], TOKEN)
+    given = np.concatenate([*chunks(part), ending])
     tokens, documents = numbering.ids[given], part.documents.copy()
     documents[-1] = tokens.size
     sentences = np.append(0, 1 + np.flatnonzero(tokens == numbering.eos))
     return Split(tokens, sentences, documents, _characters(part, numbering.words), numbering.unknown_words(given))
-
-
-def open_split(path: Path) -> Split:
-    """Memory-map the arrays written as `path`.tokens, .sentences and so on."""
-    return Split(*(_open(path.with_suffix(f".{field}"), kind) for field, kind in KINDS.items()))
-
-
-def _open(path: Path, dtype: np.dtype) -> np.ndarray:
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
 def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str, int], path: Path) -> Split:
@@ -193,78 +160,11 @@ def _line_ends(text: str, sentences: int) -> tuple[np.ndarray, int]:
     return ends if ends.size == sentences else kept.size * np.arange(1, sentences + 1) // sentences, kept.size
 
 
-def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
-    """Assign documents to splits by a fixed shuffle; if there are fewer than three, divide sentences or tokens."""
-    valid, test = recipe.valid_fraction, recipe.test_fraction
-    shares = {name: share for name, share in zip(SPLITS, (1 - valid - test, valid, test), strict=True) if share > 0}
-    if stream.documents.size > len(shares):
-        order, ends = _shuffled(stream.documents.size - 1), _ends(stream.documents.size - 1, [*shares.values()])
-        chosen = zip(shares, np.split(order, ends[:-1]), strict=True)
-        return {name: _selected(stream, np.sort(documents)) for name, documents in chosen}
-    if stream.sentences.size > len(shares):
-        ends = stream.sentences[_ends(stream.sentences.size - 1, [*shares.values()])].tolist()
-    else:
-        ends = _ends(stream.tokens.size, [*shares.values()])
-    return {name: _contiguous(stream, *bounds) for name, bounds in zip(shares, pairwise([0, *ends]), strict=True)}
-
-
-def _ends(units: int, shares: list[float]) -> list[int]:
-    """The end offset of each share of the units. Held-out shares come last, and each has at least one unit."""
-    held_out = [max(1, round(units * share)) for share in shares[1:]]
-    if sum(held_out) >= units:
-        advice = "pass a longer text, or lower data.valid_fraction and data.test_fraction"
-        raise TrellisError(f"There are no words in the train split: {advice}.")
-    return np.cumsum([units - sum(held_out), *held_out]).tolist()
-
-
-def _shuffled(size: int) -> np.ndarray:
-    """A fixed, platform-independent permutation: 0 ... size - 1 sorted by their splitmix64 hashes."""
-    x = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
-
-
-def _contiguous(stream: Split, start: int, stop: int) -> Part:
-    documents = np.unique(np.clip(stream.documents, start, stop)) - start
-    return Part(stream, [(start, stop)], documents)
-
-
-def _selected(stream: Split, documents: np.ndarray) -> Part:
-    """Some whole documents in their original order. Adjacent documents are joined into one range."""
-    runs = np.split(documents, np.flatnonzero(np.diff(documents) > 1) + 1)
-    ranges = [(int(stream.documents[run[0]]), int(stream.documents[run[-1] + 1])) for run in runs]
-    lengths = np.diff(stream.documents)[documents]
-    return Part(stream, ranges, np.append(0, np.cumsum(lengths)))
-
-
-def _mostly_letters(part: Part, table: dict[str, int], share: float) -> Part:
-    """The sentences in which at least this share of the characters are letters a-z. Adjacent sentences form one
-    range."""
-    stream, ends = part.stream, np.asarray(part.stream.sentences)
-    words = ["" if word in PROVISIONAL else word for word in table]
-    sizes = np.array([(len(word), sum("a" <= letter <= "z" for letter in word)) for word in words])
-    characters, letters = (np.add.reduceat(size[stream.tokens], ends[:-1]) for size in sizes.T)
-    starts, stops = np.array(part.ranges).T
-    place = np.searchsorted(starts, ends[:-1], side="right") - 1
-    kept = (place >= 0) & (ends[1:] <= stops[place]) & (letters >= share * np.maximum(characters, 1))
-    edges = np.flatnonzero(np.diff(kept, prepend=False, append=False)).reshape(-1, 2)
-    before = np.append(0, np.cumsum(np.diff(ends) * kept))
-    documents = np.unique(before[np.searchsorted(ends, stream.documents)])
-    return Part(stream, [(int(ends[first]), int(ends[last])) for first, last in edges], documents)
-
-
-def _chunks(part: Part) -> Iterator[np.ndarray]:
-    for start, stop in part.ranges:
-        for position in range(start, stop, CHUNK):
-            yield np.asarray(part.stream.tokens[position : min(position + CHUNK, stop)])
-
-
 def _choose_vocabulary(train: Part, table: dict[str, int], recipe: Recipe) -> Vocabulary:
     counts = np.zeros(len(table), np.int64)
-    for chunk in _chunks(train):
+    for chunk in chunks(train):
         counts += np.bincount(chunk, minlength=len(table))
-    counts[table[EOS]] += _lacks_end(train)
+    counts[table[EOS]] += lacks_end(train)
     seen = {word: count for word, count in zip(table, counts.tolist(), strict=True) if count}
     treatment = recipe.tokenizer, recipe.lower, recipe.digits
     min_count = default_min_count(seen, recipe) if recipe.min_count is None else recipe.min_count
@@ -308,15 +208,10 @@ def _characters_at(stream: Split, positions: np.ndarray, words: list[str]) -> np
     return found
 
 
-def _lacks_end(part: Part) -> bool:
-    """Whether the part ends in the middle of a sentence, because a single sentence was divided."""
-    return bool(part.ranges and part.stream.tokens[part.ranges[-1][1] - 1] != PROVISIONAL[EOS])
-
-
 def _check_known(part: Part, numbering: Numbering, name: str) -> None:
     """Raise on a word that is out of vocabulary when there is no <unk>."""
     seen = 0
-    for chunk in _chunks(part):
+    for chunk in chunks(part):
         unknown = np.flatnonzero(numbering.ids[chunk] < 0)
         if unknown.size:
             word = numbering.words[chunk[unknown[0]]]
@@ -329,12 +224,12 @@ def _check_known(part: Part, numbering: Numbering, name: str) -> None:
 
 def _write_split(part: Part, numbering: Numbering, path: Path) -> None:
     """Write a part with final ids; every split ends with <eos>."""
-    ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
+    ending = np.array([PROVISIONAL[EOS]] if lacks_end(part) else [], TOKEN)
     part.documents[-1] += ending.size
     with _writers(path) as (tokens, sentences, documents, characters, unknown):
         total = 0
         sentences.write(bytes(OFFSET.itemsize))
-        for chunk in chain(_chunks(part), [ending]):
+        for chunk in chain(chunks(part), [ending]):
             ids = numbering.ids[chunk]
             ids.tofile(tokens)
             (total + 1 + np.flatnonzero(ids == numbering.eos)).astype(OFFSET).tofile(sentences)

@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from trellis.corpus.encode import Split
+from trellis.corpus.splits import Split
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError

@@ -10,10 +10,11 @@ from typing import Any
 
 from trellis.config import DataConfig, RunConfig
 from trellis.corpus.cache import cache_folder, is_intact, new_entry
-from trellis.corpus.encode import SPLITS, Split, encode_corpus, encode_sentences, open_split
+from trellis.corpus.encode import encode_corpus, encode_sentences
 from trellis.corpus.read import find_reader, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, make_recipe
-from trellis.corpus.sources import Source, find_source
+from trellis.corpus.sources import SPLITS, Source, find_source
+from trellis.corpus.splits import Split, open_split
 from trellis.corpus.tagged import Tagged
 from trellis.corpus.tokenize import TOKENIZERS, UNK
 from trellis.corpus.vocab import Vocabulary

@@ -13,9 +13,9 @@ import numpy as np
 from trellis.corpus.batches import Batches, Streams, Windows
 from trellis.corpus.cache import cache_folder
 from trellis.corpus.counting import tokens_of_file
-from trellis.corpus.encode import TOKEN, Split
 from trellis.corpus.recipe import Recipe
 from trellis.corpus.records import files_of
+from trellis.corpus.splits import TOKEN, Split
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 from trellis.progress import progress

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from trellis.dirichlet import most_probable
 from trellis.emissions.base import Emission, Vectors
-from trellis.emissions.gaussian import COVARIANCES, Gaussian, outer
+from trellis.emissions.covariances import COVARIANCES, outer
+from trellis.emissions.gaussian import Gaussian
 from trellis.types import Potentials
 
 CHUNK = 1 << 22  # numbers of centred observations in memory at a time

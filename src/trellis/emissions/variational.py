@@ -15,7 +15,8 @@ from torch import Tensor
 from trellis.dirichlet import divergence, expected_log
 from trellis.emissions.base import Emission, Vectors
 from trellis.emissions.categorical import Categorical
-from trellis.emissions.gaussian import Gaussian, Moments, outer
+from trellis.emissions.covariances import Moments, outer
+from trellis.emissions.gaussian import Gaussian
 from trellis.errors import InputError
 from trellis.types import Potentials
 

@@ -10,7 +10,8 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from trellis.emissions.gaussian import COVARIANCES, Covariance, Gaussian, GaussianPrior
+from trellis.emissions.covariances import COVARIANCES, Covariance, GaussianPrior
+from trellis.emissions.gaussian import Gaussian
 from trellis.errors import InputError
 from trellis.estimators.arguments import documented
 from trellis.estimators.base import BaseHMM

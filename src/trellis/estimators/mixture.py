@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from trellis.emissions.gaussian import COVARIANCES
+from trellis.emissions.covariances import COVARIANCES
 from trellis.emissions.mixture import GaussianMixture, MixturePrior, covariance_shape
 from trellis.errors import InputError
 from trellis.estimators.arguments import documented
