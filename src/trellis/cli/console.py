@@ -23,7 +23,7 @@ SHORTEST = 6  # ... and of a word
 
 
 class Block(Protocol):
-    """A printable piece of an answer."""
+    """A part of a command's output: a table, a text or a list."""
 
     def show(self) -> None: ...
 

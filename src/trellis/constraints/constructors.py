@@ -393,7 +393,9 @@ def one_token(word: str, alphabet: Alphabet) -> int:
 
 
 def class_of(tokens: Sequence[int], alphabet: Alphabet) -> np.ndarray:
-    """A class for each distinct token, in ascending order, and one for all others: [V]."""
+    """The class of every token of the vocabulary, [V].
+
+    Each of the given tokens has a class of its own, numbered in ascending order; all other tokens share one."""
     used = sorted(set(tokens))
     classes = np.full(len(alphabet.words), len(used))
     classes[used] = np.arange(len(used))

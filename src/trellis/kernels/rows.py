@@ -130,8 +130,10 @@ class Rectified(torch.autograd.Function):
 
 
 class WithRectified(torch.autograd.Function):
-    """x, and relu(B relu(A x + a) + b). The last product of the backward pass adds up the gradients of x through
-    both."""
+    """The pair of x and relu(B relu(A x + a) + b).
+
+    On a GPU, the last matrix product of the backward pass adds the gradients of both outputs to x in place, if their
+    sum was used."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -258,7 +258,7 @@ class Processor:
         return scores.index_copy(0, index, found)
 
     def corrected(self, prefixes: Sequence[Prefix], log_probs: Tensor) -> Tensor:
-        """The corrected scores of all tokens."""
+        """The scores of all tokens, plus the logarithms of their corrections."""
         return log_probs + self.guide.corrections(prefixes).to(log_probs)
 
     @torch.no_grad()

@@ -32,7 +32,9 @@ class Banded(Tiled, Summable):
         return pad(flat, (0, -self.num_states % self.width)).unflatten(-1, (-1, self.width)).transpose(0, 1)
 
     def column_tiles(self, values: Tensor) -> Tensor:
-        """The columns that each tile of rows reaches: [..., K] -> [n, N, 2w]."""
+        """The entries of n vectors within the bands of each of N tiles of w rows: [..., K] -> [n, N, 2w].
+
+        The entries beyond either end are zero."""
         beyond = -self.num_states % self.width + self.width - self.reach
         padded = pad(values.reshape(-1, self.num_states), (self.reach, beyond))
         return padded.unfold(-1, 2 * self.width, self.width).transpose(0, 1)

@@ -114,7 +114,8 @@ def update(
 
 
 def average(weights: Sequence[Tensor], averages: Sequence[Tensor], table: tuple[Tensor, Tensor], share: Tensor) -> None:
-    """For weights that have no gradient: move their averages towards them by the fraction share []."""
+    """Update the moving averages of weights without gradient: average += share (weight - average). `share` is a
+    scalar tensor."""
     sizes = tuple(weight.numel() for weight in weights)
     given = tuple(weights), tuple(averages), sizes, *table, share
     average_kernel[(len(table[0]),)](*given, COUNT=len(sizes), SIZE=SIZE, num_warps=4)
