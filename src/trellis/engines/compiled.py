@@ -143,7 +143,8 @@ def run_adjoint(
 ) -> Gradient:
     """The backward pass for L = sum_t weights_t log c_t + <last_grad, last state distribution>.
 
-    For smoothing, a_t b_t replace the alphas, and only the gradient of the prior is computed."""
+    If `smoothing`, the alphas are overwritten by the products of forward and backward messages, and of the gradients
+    only that of the prior is computed."""
     dtype, states = problem.table.dtype, problem.prior.shape[1]
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = num_threads(len(alphas), problem.rows.shape, states)

@@ -53,8 +53,8 @@ class Score(torch.autograd.Function):
 
 
 class SetScore(torch.autograd.Function):
-    """`Score` for the blocks between a few sets of states. Blocks are computed from queries and keys [G, k, d] and
-    normalisers [G, k], in the precision of `k`, a copy of the keys. The gradient of the blocks is never stored."""
+    """`Score` for the blocks between a few sets of states. Blocks are computed from queries and keys [G, n, d] and
+    normalisers [G, n]. The argument `k` is a copy of the keys; its dtype is the precision of the products. The gradient of the blocks is never stored."""
 
     @staticmethod
     def forward(

@@ -18,7 +18,8 @@ UNLABELLED = 3.0  # total weight of the unlabelled observations in the initial e
 def start_from_labels(
     model: Any, restarts: Sequence[Restart], letters: str, observed: Observations, prior: Prior
 ) -> None:
-    """Renumber the sampled emissions to match the labels, then estimate them from labelled and unlabelled observations.
+    """Permute the states of the random initial emissions to match the labels, then estimate the emissions from labelled
+    and unlabelled observations.
 
     Emissions set by hand are not changed. Neither are those of a DenseHMM, which are computed from vectors."""
     drawn = {model.letters[letter] for letter in letters}

@@ -103,7 +103,7 @@ def opens_page(scope: Scope, headers: Mapping[str, str]) -> bool:
 
 
 def cookie_name(headers: Mapping[str, str]) -> str:
-    """The name of the token's cookie at the port of the Host header."""
+    """The name of the cookie that holds the access token. It contains the port of the Host header."""
     try:
         return COOKIE.format(urlsplit(f"//{headers.get('host', '')}").port or HTTP)
     except ValueError:

@@ -82,7 +82,9 @@ def log(values: np.ndarray | float) -> np.ndarray:
 
 
 def sentences(prior: np.ndarray, matrices: np.ndarray, emission: np.ndarray) -> np.ndarray:
-    """p(x_0, ..., x_{T-1}) of every sentence, [V] * T: prior [K], matrices [T-1, K, K], emission p(x | z) [K, V]."""
+    """The probabilities of all sentences of T words, an array of T axes with V entries each.
+
+    prior: [K]; matrices: one transition matrix per step, [T-1, K, K]; emission: p(x | z), [K, V]."""
     chain = Paths(prior, matrices, np.ones((len(matrices) + 1, len(prior))))
     total = np.zeros((emission.shape[1],) * chain.num_steps)
     for path, weight in zip(chain.states, chain.weights, strict=True):
