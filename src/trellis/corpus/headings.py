@@ -19,8 +19,8 @@ _GROUPS = list, tuple, re._parser.SubPattern  # type: ignore[attr-defined]
 
 
 def compile_heading(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern. Invalid patterns are errors, and so are repetitions of groups that can match the same text in
-    several ways, such as `(a+)+`."""
+    """The compiled pattern. Invalid patterns are errors, and so are repetitions of groups that can match the same text
+    in several ways, such as `(a+)+`."""
     try:
         compiled = re.compile(pattern, re.MULTILINE)
         parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]

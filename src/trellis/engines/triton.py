@@ -54,7 +54,8 @@ class Score(torch.autograd.Function):
 
 class SetScore(torch.autograd.Function):
     """`Score` for the blocks between a few sets of states. Blocks are computed from queries and keys [G, n, d] and
-    normalisers [G, n]. The argument `k` is a copy of the keys; its dtype is the precision of the products. The gradient of the blocks is never stored."""
+    normalisers [G, n]. The argument `k` is a copy of the keys; its dtype is the precision of the products. The gradient
+    of the blocks is never stored."""
 
     @staticmethod
     def forward(
