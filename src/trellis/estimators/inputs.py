@@ -212,7 +212,8 @@ def joined(parts: Sequence[Any]) -> Array:
 
 
 def plain(X: Any) -> Array:
-    """X as an array, in which values that pandas marks as missing are masked, unless they are floats."""
+    """X as an array. Values that pandas marks as missing are masked, except in columns of NumPy floats, where they
+    remain NaN."""
     if np.ma.isMaskedArray(X):
         return X
     if issparse(X):

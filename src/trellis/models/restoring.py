@@ -112,7 +112,7 @@ class Budget(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def register(self, module: nn.Module, name: str, value: nn.Parameter) -> None:
-        """Called whenever a module of any thread gets a parameter."""
+        """A hook that torch calls whenever a parameter is registered with a module, in any thread."""
         if threading.get_ident() == self.thread:
             self.parameters -= 1
             self.check(self.parameters)

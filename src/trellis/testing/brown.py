@@ -143,7 +143,7 @@ def fill_rises(
 
 
 def rise_with(slot: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray) -> None:
-    """Update the rises between the others for a newly inserted class."""
+    """Update the rise (see `merge_rise`) of each pair of other slots after a class has been inserted here."""
     for counts in (classes.follows, classes.precedes):
         row = counts[slot, others]
         rises[np.ix_(others, others)] += joint(row[:, None], row[None, :], table)
@@ -152,7 +152,7 @@ def rise_with(slot: int, others: np.ndarray, classes: Classes, table: np.ndarray
 def rise_after_merge(
     a: int, b: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
 ) -> None:
-    """Update the rises between the others for classes a and b that are about to merge."""
+    """Update the rise (see `merge_rise`) of each pair of other classes, before classes a and b are merged."""
     for counts in (classes.follows, classes.precedes):
         x, y = counts[a, others], counts[b, others]
         separate = joint(x[:, None], x[None, :], table) + joint(y[:, None], y[None, :], table)

@@ -203,7 +203,7 @@ def gradients_of_vectors(case: Case) -> None:
 
 
 def inference(case: Case) -> None:
-    """Likelihoods, filtering, smoothing and Viterbi paths agree with those of the matrix."""
+    """Likelihoods, filtering, smoothing and Viterbi paths agree with those from the dense matrix."""
     dense = Dense(case.operator.dense())
     for given in case.problems(4):
         ours, theirs = given._replace(transition=case.operator), given._replace(transition=dense)
@@ -223,7 +223,7 @@ def enumeration(case: Case) -> None:
 
 
 def missing_words(case: Case) -> None:
-    """Posteriors with missing observations agree with those of the matrix."""
+    """Posteriors with missing observations agree with those from the dense matrix."""
     for given in case.problems(7):
         operators, no_emission = (case.operator, Dense(case.operator.dense())), cast(Any, None)
         chains = (queries.Chain(given.prior, one, no_emission) for one in operators)
@@ -232,7 +232,7 @@ def missing_words(case: Case) -> None:
 
 
 def gradients_of_inference(case: Case) -> None:
-    """Gradients of the likelihood and of the last state distribution agree with those of the matrix."""
+    """Gradients of the likelihood and of the last state distribution agree with those from the dense matrix."""
     if not case.given:
         return
     parameters = [p.requires_grad_() for p in case.parameters]

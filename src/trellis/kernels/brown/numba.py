@@ -239,7 +239,7 @@ def rise_with_some(rows: Array, slot: int, others: Array, classes: Classes, tabl
 
 
 def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Update the rises between the other slots after a class has been inserted into this slot."""
+    """Update the rise (see `merge_rise`) of each pair of other slots after a class has been inserted here."""
     cells = int((classes.follows[slot] > 0).sum() + (classes.precedes[slot] > 0).sum()) * len(others)
     share(rise_with_some, np.arange(len(others)), cells, slot, others, classes, table, rises)
 
@@ -261,7 +261,7 @@ def rise_some_after_merge(
 
 
 def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Update the rises between the other classes for the merger of a and b, which is about to happen."""
+    """Update the rise (see `merge_rise`) of each pair of other classes, before classes a and b are merged."""
     share(rise_some_after_merge, np.arange(len(others)), len(others) ** 2, a, b, others, classes, table, rises)
 
 

@@ -1,7 +1,8 @@
 """Forward and adjoint recursions over blocks [B, T-1, k, k] on a GPU: one program per sequence scans over time.
 
-The recursions are those of engines/reference.py; the adjoint writes dL/d(logit) = a_{t-1} exp(x - n) w_t for blocks
-stored as logits, and dL/dP = a_{t-1} w_t for blocks stored as probabilities.
+The recursions, a_t and w_t are those of engines/reference.py. Blocks are stored as probabilities P, or as logits x with
+the normalisers n of their rows: P_ij = exp(x_ij - n_i). The adjoint writes dL/dP_ij = a_{t-1}(i) w_t(j), or
+dL/dx_ij = P_ij a_{t-1}(i) w_t(j) and dL/dn_i.
 """
 
 import torch
