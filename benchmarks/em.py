@@ -1,6 +1,6 @@
 """Baum-Welch against the same peers, and of every class against hmmlearn: tokens per second, from the same parameters.
 
-python -m benchmarks em --classes     # only the classes of hmmlearn: about three minutes
+python -m benchmarks em --classes     # only the classes of hmmlearn: about 30 minutes
 """
 
 from __future__ import annotations
