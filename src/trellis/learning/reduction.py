@@ -46,7 +46,7 @@ class Gradients:
         self.arrived, self.sums = set(), []
 
     def arrive(self, weight: Tensor) -> None:
-        """Send the buckets that are complete, in order."""
+        """Record that the gradient of `weight` has been computed, and send the complete buckets, in fixed order."""
         self.arrived.add(weight)
         while len(self.sums) < len(self.buckets) and self.arrived.issuperset(self.buckets[len(self.sums)]):
             self.send()

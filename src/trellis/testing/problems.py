@@ -60,7 +60,7 @@ def distributions(generator: torch.Generator, *shape: int, zeros: float = 0.0) -
 
 
 def transition_of(matrix: Tensor) -> Dense | Blocks:
-    """The transition of a matrix [K, K], or of time-varying matrices [..., T-1, K, K]."""
+    """The `Transition` object for a transition matrix [K, K], or for time-varying matrices [..., T-1, K, K]."""
     return Dense(matrix) if matrix.dim() == 2 else Blocks(matrix)
 
 

@@ -86,7 +86,7 @@ class PCFGConfig(ModelConfig):
 
 
 def choose(run: RunConfig, corpus: Any, device: str) -> RunConfig:
-    """The run with the usual options of gradient training, many small steps, where none are set."""
+    """The run; if it trains by gradient, the options in `USUAL` that it does not set have the values given there."""
     if run.train.learner != "gradient":
         return run
     return run.with_options({name: value for name, value in USUAL.items() if not run.is_set(name)})

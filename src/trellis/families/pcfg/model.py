@@ -226,7 +226,7 @@ class PCFG(GradientModel, GapModel):
         return given.answer(in_batches(self, given, trees))
 
     def viterbi(self, text: Text, complete: bool = True) -> Path | list[Path]:
-        """The preterminals of the most probable derivation, and its log-probability. Sentences are complete."""
+        """The preterminals of the most probable derivation, and its log-probability; `complete` must be true."""
         if not complete:
             raise TrellisError("The tree of a sentence that may continue is not known; use complete=True.")
         found = self.parse(text, "viterbi")

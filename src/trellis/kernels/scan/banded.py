@@ -149,9 +149,9 @@ class System:
 
 
 class Run:
-    """The forward and backward passes: a prior [K] or [B, K], a transition matrix [K, K], log-potentials [N, K].
+    """The forward and backward passes for a prior [K] or [B, K], a transition matrix [K, K] and log-potentials [N, K].
 
-    o_t is scaled to a maximum of exp(-rate)."""
+    The potentials of step t, o_t [K], are scaled so that the largest of them is exp(-rate)."""
 
     norms: Array | None = None  # [B, T]: what o_t was divided by, besides its maximum
 
