@@ -9,21 +9,21 @@ LARGEST_TABLE = 1 << 24  # entries computed at a time
 
 
 class Alias(NamedTuple):
-    """Each outcome i has a slot, and all slots have the same size. A fraction `share` [m, n] of the slot belongs to i,
-    the rest to the outcome `other` [m, n]."""
+    """Alias tables of m distributions over n outcomes. In each table, outcome i has a slot, and all slots have the same
+    size. A fraction `share` [m, n] of the slot belongs to outcome i, and the rest to the outcome `other` [m, n]."""
 
     share: Tensor
     other: Tensor
 
     def draw(self, rows: Tensor, uniform: Tensor) -> Tensor:
-        """Sample an outcome from each of these rows: [B], [B] -> [B]."""
+        """Sample an outcome from the table of each of these rows: [B], [B] -> [B]."""
         place = uniform.double() * self.share.shape[1]
         slot = place.long().clamp(max=self.share.shape[1] - 1)
         return torch.where(place - slot < self.share[rows, slot], slot, self.other[rows, slot].long())
 
 
 def alias_tables(weights: Tensor) -> Alias:
-    """One table per row of weights [m, n], in O(m n log n) by prefix sums instead of the usual two stacks.
+    """One alias table per row of weights [m, n], built in O(m n log n) by prefix sums instead of the usual two stacks.
 
     An outcome with a small weight leaves room in its slot. The excess weight of large outcomes fills this room, in
     order. Prefix sums of room and excess determine which outcome fills which slot (Hübschle-Schneider and Sanders

@@ -16,9 +16,10 @@ from trellis.types import Groups
 
 
 class Banded(Tiled, Summable):
-    """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere. probs is [K, w], and so are the statistics.
+    """A transition matrix A that is zero outside a band of width w: A[z, z + o - w // 2] = probs[z, o] for 0 <= o < w.
 
-    Products are computed in tiles [w, 2w], which takes O(K w) per step."""
+    probs and the sufficient statistics are [K, w]. Products are computed in tiles [w, 2w], at a cost of O(K w) per
+    step."""
 
     def __init__(self, probs: Tensor) -> None:
         self.probs, self.reach = probs, probs.shape[1] // 2
@@ -27,14 +28,14 @@ class Banded(Tiled, Summable):
         self.band = tile_band(probs)
 
     def row_tiles(self, values: Tensor) -> Tensor:
-        """Cut into tiles of w states: [..., K] -> [n, N, w]."""
+        """Cut N vectors over K states into n tiles of w states: [..., K] -> [n, N, w]."""
         flat = values.reshape(-1, self.num_states)
         return pad(flat, (0, -self.num_states % self.width)).unflatten(-1, (-1, self.width)).transpose(0, 1)
 
     def column_tiles(self, values: Tensor) -> Tensor:
-        """The entries of n vectors within the bands of each of N tiles of w rows: [..., K] -> [n, N, 2w].
+        """For each of n tiles of w rows, the entries of N vectors in the columns of the tile: [..., K] -> [n, N, 2w].
 
-        The entries beyond either end are zero."""
+        Columns before the first or after the last state get zeros."""
         beyond = -self.num_states % self.width + self.width - self.reach
         padded = pad(values.reshape(-1, self.num_states), (self.reach, beyond))
         return padded.unfold(-1, 2 * self.width, self.width).transpose(0, 1)
@@ -59,8 +60,8 @@ class Banded(Tiled, Summable):
         return self.probs * straight.flatten(0, 1)[: self.num_states]
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """The transitions between live states, at O(k min(k, w)) per step. If w < k, only entries within the band are
-        kept."""
+        """The transitions between the k live states of adjacent steps, at a cost of O(k min(k, w)) per step. If w < k,
+        only entries within the band are stored."""
         if self.width >= ids.shape[-1]:
             return super().between(ids, groups)
         before, after = ids[:, :-1], ids[:, 1:]
@@ -100,8 +101,8 @@ class Banded(Tiled, Summable):
 
 
 class BandStep(Operator):
-    """A band between the k live states of adjacent steps. probs is [..., k, w]; places [..., k, w] is the index of each
-    target among the live states of the next step."""
+    """The entries probs [..., k, w] of a band between the k live states of adjacent steps. places [..., k, w] holds the
+    index of each target among the live states of the next step."""
 
     def __init__(self, probs: Tensor, places: Tensor) -> None:
         self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
@@ -115,7 +116,7 @@ class BandStep(Operator):
         return (pulled * self.probs).sum(-1)
 
     def flat_places(self, like: Tensor) -> Tensor:
-        """[..., k w], expanded to the leading dimensions of another tensor."""
+        """`places` as [..., k w], expanded to the leading dimensions of `like`."""
         return self.places.flatten(-2).expand(*like.shape[:-1], -1)
 
     def dense(self) -> Tensor:
@@ -124,8 +125,8 @@ class BandStep(Operator):
 
 
 class BandEntry(Entry):
-    """The rows `named` [R] of a band over K states, into the columns `kept` [K']. probs [R, w] refers to all states and
-    is zero in columns that are not kept."""
+    """Transitions within a band, from the states `named` [R] to the states `kept` [K']. probs [R, w] holds the band
+    over all states, with zeros at those that are not kept."""
 
     def __init__(self, probs: Tensor, named: Tensor, kept: Tensor, all_states: int) -> None:
         self.probs, self.named, self.kept, self.all_states, self.num_states = probs, named, kept, all_states, len(kept)
@@ -140,7 +141,7 @@ class BandEntry(Entry):
 
 
 def tile_band(probs: Tensor) -> Tensor:
-    """Tiles of w rows and the 2w columns they reach: [K, w] -> [n, w, 2w]."""
+    """A band [K, w] as n dense tiles, each of w rows and the 2w columns that these rows can reach: -> [n, w, 2w]."""
     states, width = probs.shape
     rows = pad(probs, (0, width + 1, 0, -states % width))
     skewed = rows.view(-1, width * (2 * width + 1))[:, :-width]
@@ -148,8 +149,8 @@ def tile_band(probs: Tensor) -> Tensor:
 
 
 def offsets(before: Tensor, after: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """For each pair of states in `before` [..., k] and `after` [..., k'], its band offset, and whether it is inside the
-    band. Both results are [..., k, k']."""
+    """The offset within the band of each pair of states from `before` [..., k] and `after` [..., k'], and whether the
+    pair is inside the band. Both results are [..., k, k']."""
     offset = after.unsqueeze(-2) - before.unsqueeze(-1) + width // 2
     return offset.clamp(0, width - 1), (offset >= 0) & (offset < width)
 
@@ -160,8 +161,8 @@ def band_blocks(probs: Tensor, rows: Tensor, offset: Tensor, inside: Tensor) -> 
 
 
 def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Normalised rows [K', w] of a band between the states `kept` [K'], and the log of each row's sum [K'], from log
-    weights [K, w]. `kept` is in ascending order; None means all states."""
+    """The normalised rows [K', w] of a band between the states `kept` [K'], and the log [K'] of each row's sum before
+    normalisation. log_weights is [K, w]. `kept` is in ascending order; None means all states."""
     num_states, width = log_weights.shape
     kept = torch.arange(num_states, device=log_weights.device) if kept is None else kept
     slots = torch.arange(width, device=kept.device) - width // 2
@@ -173,8 +174,8 @@ def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor,
 
 
 def enter_band(log_weights: Tensor, rows: Tensor, kept: Tensor | None = None) -> tuple[BandEntry, Tensor]:
-    """The band from the states `rows` [R] into the states `kept` [K'] (all if None), and the log of each row's sum
-    [R]."""
+    """The normalised band from the states `rows` [R] to the states `kept` [K'], and the log [R] of each row's sum
+    before normalisation. If `kept` is None, all states are kept."""
     num_states, width = log_weights.shape
     everything = torch.arange(num_states, device=log_weights.device)
     kept = everything if kept is None else kept

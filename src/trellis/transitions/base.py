@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from trellis.transitions.varying import TimeVarying
 
 LONG, BLOCK = 2048, 256  # on a GPU, rows longer than this are inverted by blocks of this many weights
-SUMMED = 1 << 24  # sums of scores and log-probabilities in memory at a time
+SUMMED = 1 << 24  # Viterbi keeps at most this many sums of a score and a log-probability in memory
 
 
 class Entry(ABC):
-    """Transitions from R states into K states. The two sets may differ: for example, the K states may be those that
-    dropout keeps."""
+    """Transition probabilities A [R, K] from R states to K states. The two sets of states may differ: for example, the
+    K states may be those that dropout keeps."""
 
     num_states: int  # K
 
     @abstractmethod
     def forward(self, probs: Tensor) -> Tensor:
-        """p A, one step forward: [..., R] -> [..., K]."""
+        """probs @ A, one step forward: [..., R] -> [..., K]."""
 
     @abstractmethod
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
@@ -33,29 +33,29 @@ class Entry(ABC):
 
 
 class Operator(ABC):
-    """The transition of one step, from K states to K states. A leading dimension [B] means one matrix per sequence."""
+    """The transition matrix A [K, K] of one step. If it is [B, K, K], each sequence has a matrix of its own."""
 
     num_states: int
 
     @abstractmethod
     def forward(self, probs: Tensor) -> Tensor:
-        """p A, one step forward: [..., K] -> [..., K]."""
+        """probs @ A, one step forward: [..., K] -> [..., K]."""
 
     @abstractmethod
     def backward(self, message: Tensor) -> Tensor:
-        """A m, one step backward: [..., K] -> [..., K]."""
+        """A @ message, one step backward: [..., K] -> [..., K]."""
 
     def forward_at(self, probs: Tensor, states: Tensor) -> Tensor:
-        """p A at some states of each sequence: [B, K], [B, k] -> [B, k]."""
+        """probs @ A at the given states of each sequence: [B, K], [B, k] -> [B, k]."""
         return self.forward(probs).gather(-1, states)
 
     def backward_at(self, message: Tensor, states: Tensor) -> Tensor:
-        """A m at some states of each sequence: [B, K], [B, k] -> [B, k]."""
+        """A @ message at the given states of each sequence: [B, K], [B, k] -> [B, k]."""
         return self.backward(message).gather(-1, states)
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """A itself, [K, K]: for tests and small models."""
+        """The whole matrix A [K, K]: for tests and small models."""
 
 
 class Transition(Operator, Entry):
@@ -66,7 +66,9 @@ class Transition(Operator, Entry):
         return self.dense()[states]
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]; ties go to the lowest z."""
+        """For each state z', the max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K].
+
+        Among several best z, the lowest is chosen."""
         logs = self.dense().log()
         some = max(1, SUMMED // logs.numel())
         found = [(part.unsqueeze(-1) + logs).max(-2) for part in scores.split(some)]
@@ -74,8 +76,8 @@ class Transition(Operator, Entry):
         return values, states
 
     def for_products(self, products: int) -> Transition:
-        """The same transition in the form that is fastest for this many products p A or A m, among the forms that fit
-        into memory."""
+        """The same transition in the form that is fastest for this many products with A, among the forms that fit in
+        memory."""
         return self
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
@@ -87,14 +89,14 @@ class Transition(Operator, Entry):
 
 
 class Countable(Transition):
-    """A transition with sufficient statistics: one tensor, in a layout of its choice, that can be added and scaled."""
+    """A transition with sufficient statistics for EM. They are one tensor, whose shape depends on the subclass."""
 
     @abstractmethod
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
-        """The statistics of expected transitions left(z) A(z, z') right(z'), summed over leading dimensions.
+        """The statistics of the expected transitions left(z) A(z, z') right(z'), summed over leading dimensions.
 
-        For a dense transition, [..., K], [..., K] -> [K, K]. Divided elementwise by A, this is the gradient of
-        left A right with respect to A."""
+        For a dense transition, the shapes are [..., K], [..., K] -> [K, K]. Divided elementwise by A, the result is the
+        gradient of left A right with respect to A."""
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
@@ -103,11 +105,11 @@ class Countable(Transition):
 
     @abstractmethod
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Self:
-        """The M-step: the MAP operator given statistics and a Dirichlet prior of pseudocount + 1."""
+        """The M-step: the MAP estimate from the statistics, under a Dirichlet prior with parameter pseudocount + 1."""
 
 
 class Samplable(Transition):
-    """A transition that supports sampling, by inverting the CDF at uniform random numbers."""
+    """A transition from which states can be sampled, by inverting the CDF at uniform random numbers."""
 
     @abstractmethod
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ class Samplable(Transition):
         """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
 
     def for_draws(self, draws: int) -> Samplable:
-        """The same transition, with sampling tables if they save time for this many samples of `sample_next`."""
+        """The same transition, with sampling tables if these save time when `sample_next` draws this many samples."""
         return self
 
 
@@ -132,18 +134,19 @@ class Summable(Countable, Samplable):
 
     @abstractmethod
     def row_statistics(self, statistics: Tensor) -> Tensor:
-        """The statistics grouped by source state, -inf where there is no transition: [K, n]."""
+        """The statistics, n per source state: [K, n]. They are -inf where no transition is possible."""
 
 
 def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
-    """Row (dim -2) or column (dim -1) `states[b]` of [K, K] or [B, K, K]: -> [B, K]."""
+    """For each b, row (dim -2) or column (dim -1) `states[b]` of a matrix [K, K] or [B, K, K]: -> [B, K]."""
     if matrix.dim() == 2:
         return matrix.index_select(dim, states).movedim(dim, 0)
     return matrix.movedim(dim, 1)[torch.arange(len(states), device=states.device), states]
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first index whose cumulative weight exceeds uniform * total: [B, K], [B] -> [B]. Its weight is never zero."""
+    """Sample an index in proportion to its weight: [B, K], [B] -> [B]. It is the first index whose cumulative weight
+    exceeds uniform * total weight. An index with weight zero is never chosen."""
     return invert_each(weights, uniform.unsqueeze(-1)).squeeze(-1)
 
 
@@ -176,8 +179,8 @@ def search_cumulative(cumulative: Tensor, uniform: Tensor) -> Tensor:
 
 
 def invert_rest(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """An index chosen by inversion, and a new uniform number: [B], [B]. The new number is the rest of `uniform` and is
-    independent of the index."""
+    """An index sampled in proportion to its weight, and a new uniform number that is independent of it: [B], [B]. The
+    new number is the position of `uniform` within the interval of the index, scaled to [0, 1]."""
     weights, uniform = weights.double(), uniform.double()
     index = invert(weights, uniform).unsqueeze(-1)
     here, until = weights.gather(-1, index), weights.cumsum(-1).gather(-1, index)

@@ -30,14 +30,14 @@ class DenseEntry(Entry):
 
 
 class Dense(DenseEntry, Countable, Samplable):
-    """A transition matrix A [K, K]; its statistics are expected transitions [K, K]."""
+    """A transition matrix A [K, K]. Its sufficient statistics are expected transitions [K, K]."""
 
     def backward(self, message: Tensor) -> Tensor:
         return times_few(self.matrix, message)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """As in `Transition`. If live states are classes, the result reads its blocks from A, except while gradients
-        are recorded on a GPU."""
+        """The transitions between the live states [B, T, k] of adjacent steps. If the live states of each step are one
+        class, the blocks are read from A without a copy, except while gradients are recorded on a GPU."""
         recorded = self.matrix.requires_grad and torch.is_grad_enabled()
         if groups is None or (self.matrix.is_cuda and recorded):
             return super().between(ids, groups)
@@ -66,7 +66,7 @@ class Dense(DenseEntry, Countable, Samplable):
 
 
 class DenseStep(Operator):
-    """One step of time-varying matrices: A [K, K] for all sequences, or [B, K, K], one per sequence."""
+    """One step of time-varying transition matrices: [K, K] for all sequences, or [B, K, K], one per sequence."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.num_states = matrix, matrix.shape[-1]
@@ -94,7 +94,7 @@ class DenseStep(Operator):
 
 
 def cut(matrix: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """matrix[..., before, after] of batched matrices [..., K, K]: [..., k], [..., k'] -> [..., k, k']."""
+    """The entries matrix[..., before, after] of matrices [..., K, K], given states [..., k] and [..., k']: [..., k, k']."""
     shape = (*before.shape, matrix.shape[-1])
     rows = matrix.expand(*shape[:-2], *matrix.shape[-2:]).gather(-2, before.unsqueeze(-1).expand(shape))
     return rows.gather(-1, after.unsqueeze(-2).expand(*before.shape, after.shape[-1]))

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from trellis.transitions.base import Samplable, invert
 
-LARGEST_MERGED = 128  # states of adjacent layers merged into one factor: wider products are faster
+LARGEST_MERGED = 128  # adjacent chains are merged into one of up to this many states, because wide products are faster
 
 
 class Kronecker(Samplable):
-    """A[z, z'] = prod_m A_m[z_m, z'_m]. The state z has the digits z_1 ... z_M, of which the last varies fastest.
+    """The joint transition A[z, z'] = prod_m A_m[z_m, z'_m] of M chains. The joint state z has the digits z_1 ... z_M,
+    the states of the chains; the last digit varies fastest.
 
-    A step is one small product per digit: O(K sum_m K_m) for K = prod_m K_m states."""
+    A step takes one small product per digit: O(K sum_m K_m) for K = prod_m K_m joint states."""
 
     def __init__(self, matrices: Sequence[Tensor]) -> None:
         self.matrices = list(matrices)
@@ -40,8 +41,8 @@ class Kronecker(Samplable):
         return outer([matrix[z] for matrix, z in zip(self.matrices, digits(states, self.sizes), strict=True)])
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """The best predecessor is found one digit at a time. The first digit comes last, so that ties go to the lowest
-        state."""
+        """The best score and the best previous state for each state, found one digit at a time. The first digit comes
+        last, so that the lowest of several best states is chosen."""
         origin = torch.arange(self.num_states, device=scores.device).expand_as(scores)
         for matrix in reversed(self.matrices):
             shape = (len(scores), -1, len(matrix))
@@ -59,7 +60,7 @@ class Kronecker(Samplable):
 
 
 def merge(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """The same product with fewer, larger matrices."""
+    """The same Kronecker product as fewer, larger factors: neighbouring small matrices are multiplied."""
     merged: list[Tensor] = []
     for matrix in matrices:
         together = merged and len(merged[-1]) * len(matrix) <= LARGEST_MERGED
@@ -68,7 +69,8 @@ def merge(matrices: Sequence[Tensor]) -> list[Tensor]:
 
 
 def through(values: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """values [..., K] times A_1 x ... x A_M. Each product contracts the leading dimension and moves it to the end."""
+    """Multiply values [..., K] by the Kronecker product of matrices. Each matrix product contracts the leading digit
+    and moves it to the end."""
     moved = values.reshape(-1, values.shape[-1])
     for matrix in matrices:
         moved = (moved.view(len(moved), len(matrix), -1).transpose(1, 2) @ matrix).flatten(1)
@@ -81,12 +83,12 @@ def outer(factors: Sequence[Tensor]) -> Tensor:
 
 
 def outer_sum(factors: Sequence[Tensor]) -> Tensor:
-    """`outer` with sums instead of products."""
+    """Like `outer`, but with sums instead of products."""
     return reduce(lambda left, right: (left.unsqueeze(-1) + right.unsqueeze(-2)).flatten(-2), factors)
 
 
 def digits(states: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """The digits of joint states: z -> z_1, ..., z_M."""
+    """The digits z_1, ..., z_M of joint states z, where digit m has sizes[m] values."""
     found: list[Tensor] = []
     for size in reversed(sizes):
         found.insert(0, states % size)

@@ -10,8 +10,10 @@ AT_ONCE = 256  # rows that are computed together
 
 
 class LazySoftmax(Softmax):
-    """A softmax without a mask and without gradients. A sentence over live states needs the normalisers of these states
-    only: O(k K d) per step, instead of O(K^2 d) for all."""
+    """A softmax transition that computes the normaliser of a row when it is first used, without mask or gradients.
+
+    A sentence needs only the normalisers of its live states. With k live states per step, they cost O(k K d) per step;
+    the normalisers of all K states cost O(K^2 d)."""
 
     def __init__(self, given: Softmax) -> None:
         self.values = torch.full((given.num_states,), torch.nan, device=given.device, dtype=given.keys.dtype)
@@ -24,7 +26,7 @@ class LazySoftmax(Softmax):
         return self.values.isnan().nonzero().flatten()
 
     def need(self, rows: Tensor) -> None:
-        """Compute the normalisers of some rows [n], if they are not known."""
+        """Compute the normalisers of the given rows [n], except those that are known already."""
         for some in rows[self.values[rows].isnan()].unique().split(AT_ONCE):
             self.values[some] = super().normalisers(self.queries[some], self.keys).to(self.values.dtype)
 

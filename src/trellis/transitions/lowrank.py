@@ -21,11 +21,11 @@ from trellis.transitions.tiled import Tiled
 from trellis.transitions.varying import Blocks, PerStep, TimeVarying
 from trellis.types import Groups
 
-DRAWS_PER_FEATURE = 20  # samples from which alias tables pay off
+DRAWS_PER_FEATURE = 20  # with fewer samples per feature, building alias tables takes longer than it saves
 
 
 class LowRankEntry(Entry):
-    """A = I O' with I = p(f | z) [R, F] and O = p(z' | f) [K, F]; O((R + K) F) per step.
+    """A = into @ out.T with into = p(f | z) [R, F] and out = p(z' | f) [K, F]. A step costs O((R + K) F).
 
     `dtype` is the precision of products (bfloat16 on a GPU). They are accumulated in float32."""
 
@@ -36,14 +36,14 @@ class LowRankEntry(Entry):
 
     @cached_property
     def low(self) -> tuple[Tensor, Tensor] | None:
-        """Both factors in the lower precision, if there is one."""
+        """Both factors converted to `dtype`, or None if this is not needed."""
         return None if self.dtype is None else (self.into.detach().to(self.dtype), self.out.detach().to(self.dtype))
 
     def forward(self, probs: Tensor) -> Tensor:
         return times(self.to_features(probs), self.out.mT, self.low and self.low[1].mT)
 
     def to_features(self, probs: Tensor) -> Tensor:
-        """p I: [..., R] -> [..., F]."""
+        """probs @ into: [..., R] -> [..., F]."""
         return times(probs, self.into, self.low and self.low[0])
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class LowRankEntry(Entry):
 
 
 class LowRank(LowRankEntry, Tiled, Summable):
-    """A = I O' over K states; its statistics are the expected transitions z -> f and f -> z', [2, K, F]."""
+    """A low-rank transition between K states. Its statistics [2, K, F] count the expected steps z -> f and f -> z'."""
 
     aliases: Alias | None = None  # tables of p(z' | f), see `for_draws`
 
@@ -60,7 +60,9 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return times(hidden, self.into.mT, self.low and self.low[0].mT)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """The transitions between live states, through the features if F < k: O(min(k^2, k F)) per step."""
+        """The transitions between the k live states of adjacent steps: blocks, or if F < k, their low-rank factors.
+
+        A step costs O(min(k^2, k F))."""
         if self.into.shape[-1] < ids.shape[-1]:
             return PerStep(LowRankStep, take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
         if groups is None:
@@ -99,7 +101,7 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return self.into @ self.out.mT
 
     def for_draws(self, draws: int) -> LowRank:
-        """Build an alias table for each p(z' | f) if this saves time."""
+        """The same transition, with an alias table of each p(z' | f) if this saves time."""
         if draws < DRAWS_PER_FEATURE * self.out.shape[-1]:
             return self
         prepared = LowRank(self.into, self.out, self.dtype)
@@ -107,18 +109,18 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return prepared
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) per sample, O(F) with alias tables."""
+        """Sample f ~ p(f | z), then z' ~ p(z' | f). A sample costs O(F + K), or O(F) with alias tables."""
         feature, rest = invert_rest(select(self.into, states, -2), uniform)
         return invert(select(self.out, feature, -1), rest) if self.aliases is None else self.aliases.draw(feature, rest)
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z), where beta = weights I as in the forward pass."""
+        """Sample f ~ p(z' | f) sum_z weights(z) p(f | z), then z ~ weights(z) p(f | z)."""
         feature, rest = invert_rest(self.to_features(weights) * select(self.out, states, -2), uniform)
         return invert(weights * select(self.into, feature, -1), rest)
 
 
 class LowRankStep(Operator):
-    """One step between live states through features: into and out [..., k, F]."""
+    """The low-rank transition of one step between k live states, with factors into and out [..., k, F]."""
 
     def __init__(self, into: Tensor, out: Tensor) -> None:
         self.into, self.out, self.num_states = into, out, out.shape[-2]
@@ -141,8 +143,8 @@ def normalise_features(log_left: Tensor, log_right: Tensor) -> tuple[Tensor, Ten
 
 
 def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """softmax and logsumexp. An empty sum gives zero and -inf, without a gradient. Both are computed from the same
-    exponentials, since torch's softmax over a leading dimension is slow on a GPU."""
+    """The softmax and logsumexp of `values` over a dimension. If all values are -inf, the results are 0 and -inf, and
+    no gradient flows. torch's own softmax over a leading dimension is slow on a GPU."""
     top = values.detach().amax(dim, keepdim=True)
     weights = (values - top.masked_fill(top == -torch.inf, 0.0)).exp()
     total = weights.sum(dim, keepdim=True)

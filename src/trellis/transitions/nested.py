@@ -12,11 +12,11 @@ from trellis.types import Groups
 
 
 class NestedEntry(Tiled, Entry):
-    """A[i, z'] = p(c' | i) exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z') over the states z' of class c'.
+    """A[i, z'] = p(c' | i) exp(q_i . k_z') / sum_j exp(q_i . k_j), where c' is the class of z', and the sum is over the
+    states j of c'.
 
-    A class is a range of k consecutive states; all classes have the same size. A block between two classes costs O(k^2
-    d), and no normaliser over all states is computed. Queries are [R, d], keys are [K, d], and log p(c' | i) is [R,
-    C]."""
+    Each class is a range of K / C consecutive states. A block between two classes of n states costs O(n^2 d), and no
+    normaliser over all states is computed. Queries q are [R, d], keys k are [K, d], and log p(c' | i) is [R, C]."""
 
     def __init__(self, queries: Tensor, keys: Tensor, log_classes: Tensor, dtype: torch.dtype | None = None) -> None:
         self.queries, self.keys, self.log_classes, self.dtype = queries, keys, log_classes, dtype or keys.dtype
@@ -50,8 +50,8 @@ class NestedEntry(Tiled, Entry):
         )
 
     def are_classes(self, states: Tensor) -> bool:
-        """Whether the last dimension of `states` lists the states of a class. In a CUDA graph, only its size can be
-        checked."""
+        """Whether each row of `states` [..., n] lists the states of one class, in order. In a CUDA graph, only their
+        number can be checked."""
         if states.shape[-1] != self.live or (states.is_cuda and torch.cuda.is_current_stream_capturing()):
             return states.shape[-1] == self.live
         first = states[..., :1] // self.live * self.live
@@ -59,7 +59,7 @@ class NestedEntry(Tiled, Entry):
 
 
 class Nested(NestedEntry, Samplable):
-    """The square case: from all states to all states."""
+    """A nested transition from all states to all states."""
 
     def columns(self, states: Tensor) -> Tensor:
         """A[:, states]: [n] -> [K, n]."""
@@ -82,7 +82,8 @@ class Nested(NestedEntry, Samplable):
         return PairBlocks(scaled_softmax(*self.class_blocks(pairs)), numbers)
 
     def class_blocks(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [M, k, k] between classes c and c', numbered c C + c' [M], and log p(c' | z) [M, k]."""
+        """Logits [M, k, k] between the states of two classes c and c', and log p(c' | z) [M, k] for the states z of c.
+        `pairs` [M] holds the numbers c C + c' of M pairs of classes."""
         queries = self.queries.view(self.num_classes, self.live, -1)
         before, after = pairs // self.num_classes, pairs % self.num_classes
         logits = set_logits(queries, self.class_keys, before, after, self.dtype)

@@ -1,4 +1,4 @@
-"""A softmax transition piece by piece: on a CPU, products with a piece are computed while it is in the cache."""
+"""Products with the matrix A of a softmax transition on a CPU, one piece of A at a time, which fits in the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def pieces(
     entry: SoftmaxEntry, before: Tensor | None = None, after: Tensor | None = None
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """A[before, after] (None: all states) as pieces, each with its rows and columns, without gradients."""
+    """Yield A[before, after] in pieces, without gradients: the slices of rows and columns, and the piece. None means
+    all states."""
     height = entry.num_rows if before is None else len(before)
     width = entry.num_states if after is None else len(after)
     for rows in slices(height, ROWS):
@@ -31,7 +32,7 @@ def pieces(
 
 
 def named(states: Tensor | None, part: slice) -> Tensor | slice:
-    """The states at some positions; as a slice, which is not copied, if they are consecutive."""
+    """The states at the positions `part`. If they are consecutive, the result is a slice, which needs no copy."""
     if states is None:
         return part
     some = states[part]
@@ -41,7 +42,7 @@ def named(states: Tensor | None, part: slice) -> Tensor | slice:
 
 
 def block(entry: SoftmaxEntry, before: Tensor, after: Tensor) -> Tensor:
-    """A[before, after] for some states of two steps: [n], [m] -> [n, m]."""
+    """A[before, after] for some states of adjacent steps: [n], [m] -> [n, m]."""
     out = entry.keys.new_empty(len(before), len(after))
     for rows, columns, piece in pieces(entry, before, after):
         out[rows, columns] = piece
@@ -49,7 +50,7 @@ def block(entry: SoftmaxEntry, before: Tensor, after: Tensor) -> Tensor:
 
 
 def moved(entry: SoftmaxEntry, probs: Tensor) -> Tensor:
-    """p A, skipping rows without mass: [..., R] -> [..., K]."""
+    """probs @ A, computed without the rows of states whose probability is zero: [..., R] -> [..., K]."""
     total = probs.new_zeros(*probs.shape[:-1], entry.num_states)
     states = occupied(probs)
     for rows, columns, piece in pieces(entry, states):
@@ -58,7 +59,7 @@ def moved(entry: SoftmaxEntry, probs: Tensor) -> Tensor:
 
 
 def pulled(entry: SoftmaxEntry, message: Tensor) -> Tensor:
-    """A m, skipping columns where m is zero: [..., K] -> [..., R]."""
+    """A @ message, computed without the columns at which the message is zero: [..., K] -> [..., R]."""
     total = message.new_zeros(*message.shape[:-1], entry.num_rows)
     states = occupied(message)
     for rows, columns, piece in pieces(entry, None, states):
@@ -74,8 +75,8 @@ def occupied(values: Tensor) -> Tensor:
 def crossed(
     entry: SoftmaxEntry, probs: Tensor, scores: Tensor, ahead: Tensor | None, report: Callable[[float], object]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Three products with A in one pass over it: p A, max_z scores(z) + log A(z, .), and A m (zero if no m is given).
-    `report` is told the share that is done."""
+    """Three products with A in one pass over it: probs @ A, max_z scores(z) + log A(z, .), and A @ ahead, which is zero
+    if `ahead` is None. `report` is called with the share of the work that is done."""
     moved, pulled = torch.zeros_like(probs), torch.zeros_like(probs)
     best = torch.full_like(scores, -torch.inf)
     for rows, columns, piece in pieces(entry):
@@ -89,8 +90,8 @@ def crossed(
 
 
 def best_sums(piece: Tensor, scores: Tensor) -> Tensor:
-    """max over z of scores(z) + log A(z, z') for a piece of A [n, m]: [m]. The maximum is that of products, which takes
-    no logarithm of the piece, unless a product may have underflowed."""
+    """For each z', the max over z of scores(z) + log A(z, z'), for a piece of A: [n, m], [n] -> [m]. It is computed as
+    the max of exp(scores(z)) A(z, z'), without the logarithm of the piece, unless this may have underflowed."""
     top, info = scores.max(), torch.finfo(piece.dtype)
     best = (piece * (scores - top).exp().unsqueeze(-1)).amax(0)
     if bool((best > info.tiny / info.eps).all()):

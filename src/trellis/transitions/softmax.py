@@ -1,4 +1,4 @@
-"""Transitions given by a softmax over products of embeddings; only small ones are formed as a matrix."""
+"""Transitions given by a softmax over products of embeddings. Only small transition matrices are formed."""
 
 from functools import cached_property
 
@@ -21,11 +21,11 @@ LARGEST_MATRIX = 8192  # up to this many states, training on a CPU forms the mat
 
 
 class SoftmaxEntry(Tiled, Entry):
-    """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
+    """A[i, z'] = exp(q_i . k_z' - n_i) with n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
-    For queries [R, d] and keys [K, d], the normalisers cost O(R K d) once, and a block of n x n live states costs O(n^2
-    d). No [R, K] array is kept. Products are computed in `dtype` (bfloat16 on a GPU) and accumulated in float32. The
-    caller may pass the normalisers, and the keys in `dtype`, if they are already known."""
+    For queries q [R, d] and keys k [K, d], the log normalisers n [R] cost O(R K d) once. A block of m x m entries costs
+    O(m^2 d). No [R, K] array is stored. Products are computed in `dtype` (bfloat16 on a GPU) and accumulated in
+    float32. The caller may pass `norms` (n) and `low` (the keys in `dtype`) if they are already known."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None,
@@ -41,7 +41,7 @@ class SoftmaxEntry(Tiled, Entry):
 
     @cached_property
     def log_norm(self) -> Tensor:
-        """n [R]; zero for a row that is masked completely."""
+        """The log normalisers n [R]; zero for a row that is masked completely."""
         with torch.set_grad_enabled(self.trained):  # even if the first caller records no gradients
             norms = self.normalisers(self.queries, self.keys)
             return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
@@ -59,7 +59,7 @@ class SoftmaxEntry(Tiled, Entry):
         return self.kept(logits, states, slice(None)).sub(self.norms(states).unsqueeze(-1)).exp()
 
     def norms(self, rows: Tensor) -> Tensor:
-        """n of some rows: [...] -> [...]."""
+        """The log normalisers of some rows: [...] -> [...]."""
         return take(self.log_norm, rows)
 
     def kept(self, logits: Tensor, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
@@ -67,7 +67,7 @@ class SoftmaxEntry(Tiled, Entry):
         return logits if self.mask is None else logits.masked_fill(~self.mask.keeps(rows, columns), -torch.inf)
 
     def forward(self, probs: Tensor) -> Tensor:
-        """p A; without gradients, rows without mass are skipped."""
+        """probs @ A. Without gradients, the rows of states whose probability is zero are skipped."""
         if must_not_look(probs):
             return add(probs[..., rows] @ tile for rows, tile in self.tiles())
         if not probs.is_cuda:
@@ -89,8 +89,8 @@ class SoftmaxEntry(Tiled, Entry):
 
 
 class Softmax(SoftmaxEntry, Samplable):
-    """The square case: from all states [K, d] to all states [K, d]. Processes that train together share the computation
-    of the normalisers."""
+    """A softmax transition from all states to all states, with queries and keys [K, d]. If several processes train
+    together without a mask, each computes a part of the normalisers."""
 
     def normalisers(self, queries: Tensor, keys: Tensor) -> Tensor:
         if self.mask is not None or not self.trained:
@@ -103,7 +103,7 @@ class Softmax(SoftmaxEntry, Samplable):
         return self.kept(logits, slice(None), states).sub(self.log_norm[:, None]).exp()
 
     def backward(self, message: Tensor) -> Tensor:
-        """A m; without gradients, columns where m is zero are skipped."""
+        """A @ message. Without gradients, columns at which the message is zero are skipped."""
         if must_not_look(message):
             return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
         if not message.is_cuda:
@@ -114,7 +114,7 @@ class Softmax(SoftmaxEntry, Samplable):
         return total
 
     def forward_at(self, probs: Tensor, states: Tensor) -> Tensor:
-        """See `Transition`; takes O(B k K) rather than O(K^2)."""
+        """probs @ A at the given states of each sequence. If these are few, only their columns of A are computed."""
         if states.numel() >= self.num_states:
             return super().forward_at(probs, states)
         return torch.stack([some @ self.columns(ids) for some, ids in zip(probs, states, strict=True)])
@@ -141,7 +141,7 @@ class Softmax(SoftmaxEntry, Samplable):
         return LogitBlocks(self.kept(blocks.logits, ids[:, :-1], ids[:, 1:]), blocks.log_norm)
 
     def group_norms(self, groups: Groups) -> Tensor:
-        """n [K], of which only the entries of states in used groups need to be correct."""
+        """The log normalisers [K]. Only those of the states in `groups` need to be correct."""
         return self.log_norm
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
@@ -156,8 +156,8 @@ class Softmax(SoftmaxEntry, Samplable):
 
     @property
     def trains_as_matrix(self) -> bool:
-        """Whether gradients are computed through the whole matrix. This takes fewer products than computing the
-        normalisers and the blocks separately."""
+        """Whether training forms the whole matrix. This takes fewer products than computing the normalisers and the
+        blocks separately."""
         small = self.mask is None and self.num_states <= LARGEST_MATRIX
         return small and self.trained and not self.keys.is_cuda and installed("engines.classed") is not None
 
@@ -169,6 +169,6 @@ class Softmax(SoftmaxEntry, Samplable):
 
 
 def must_not_look(values: Tensor) -> bool:
-    """Whether the computation must not depend on which values are zero. This is the case with gradients and in a CUDA
+    """Whether the computation must be the same whichever values are zero: while gradients are recorded, and in a CUDA
     graph."""
     return torch.is_grad_enabled() or (values.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -1,4 +1,4 @@
-"""Several chains of the same size in a batch, each with its own transition matrix."""
+"""Several chains in a batch, each with its own transition matrix over the same number of states."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from trellis.transitions.base import Countable
 
 
 class Stacked(Countable):
-    """Matrices [R, K, K] for R * B sequences: first B sequences of the first chain, then B of the second, and so on.
+    """The transition matrices [R, K, K] of R chains, for a batch of R * B sequences. The first B sequences belong to
+    the first chain, the next B to the second, and so on.
 
-    The statistics are per chain: [R, K, K]."""
+    The sufficient statistics are [R, K, K], one matrix per chain."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix = matrix
@@ -23,7 +24,7 @@ class Stacked(Countable):
         return values.reshape(self.chains, -1, self.num_states)
 
     def per_sequence(self, sequences: int, dims: int) -> Tensor:
-        """The chain of each sequence, [R * B] with `dims` trailing singleton axes."""
+        """The index of each sequence's chain: [R * B], followed by `dims` dimensions of length 1."""
         chain = torch.arange(self.chains, device=self.matrix.device).repeat_interleave(sequences // self.chains)
         return chain.view(-1, *[1] * dims)
 

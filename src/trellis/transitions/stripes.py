@@ -1,4 +1,4 @@
-"""Row normalisers of a softmax, with each process of a job computing a stripe of the rows."""
+"""Row normalisers of a softmax, of which each process of a job computes a part, a *stripe* of the rows."""
 
 from collections.abc import Callable
 
@@ -7,16 +7,17 @@ from torch import Tensor
 
 from trellis import distributed
 
-FEWEST = 1 << 15  # rows below which every process computes all of them
+FEWEST = 1 << 15  # if there are fewer rows, every process computes all of them
 
 Norms = Callable[[Tensor, Tensor], Tensor]  # (queries [R, d], keys [S, d]) -> [R]
 
 
 class Striped(torch.autograd.Function):
-    """norms(queries, keys) [R]. Each process computes a stripe of the rows and gathers the stripes of the others.
+    """The row normalisers norms(queries, keys) [R]. Each process computes a stripe of the rows, and the stripes of all
+    processes are combined.
 
-    In the backward pass, the gradients of the normalisers are summed over all processes, and each process
-    backpropagates those of its stripe. The gradients of the weights must then be summed over all processes too."""
+    In the backward pass, the gradients with respect to the normalisers are summed over all processes. Each process then
+    backpropagates through its stripe only, so the gradients of the weights must be summed over all processes too."""
 
     @staticmethod
     def forward(ctx, queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:

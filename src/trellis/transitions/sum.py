@@ -16,10 +16,10 @@ from trellis.types import Groups
 
 
 class Shares:
-    """A[z, z'] = sum_i w_i(z) A_i[z, z']. Each A_i is normalised, and the weights w [..., R, n] sum to one over the n
-    terms.
+    """A weighted sum of n transitions, A[z, z'] = sum_i w_i(z) A_i[z, z']. The rows of each A_i sum to one; the weights
+    w [..., R, n] of a row sum to one over the n terms.
 
-    Operators with row sums N_i(z) are normalised jointly by w_i(z) = N_i(z) / sum_j N_j(z)."""
+    If the rows of the terms have the sums N_i(z) before normalisation, then w_i(z) = N_i(z) / sum_j N_j(z)."""
 
     parts: tuple[Any, ...]
 
@@ -29,7 +29,7 @@ class Shares:
 
     @classmethod
     def normalised(cls, *parts: tuple[Any, Tensor]) -> Self:
-        """Combine normalised operators, given the logs of their original row sums [R]."""
+        """Combine normalised transitions, each given with the logs [R] of its row sums before normalisation."""
         return cls([part for part, _ in parts], torch.stack([log_norm for _, log_norm in parts], -1).softmax(-1))
 
     def shares(self) -> list[tuple[Any, Tensor]]:
@@ -40,7 +40,7 @@ class Shares:
         return add(part.forward(probs * weight) for part, weight in self.shares())
 
     def part_blocks(self, before: Tensor, after: Tensor) -> list[Tensor]:
-        """The contribution of each term to the blocks."""
+        """The contribution of each term to the result of `blocks`."""
         weights = take(self.weights, before)  # [..., k, n]
         return [part.blocks(before, after) * weights[..., i, None] for i, part in enumerate(self.parts)]
 
@@ -49,11 +49,11 @@ class Shares:
 
 
 class SumEntry(Shares, Entry):
-    """A sum of entries."""
+    """A weighted sum of transitions from R states to K states."""
 
 
 class SumStep(Shares, Operator):
-    """A sum of single-step operators."""
+    """A weighted sum of transitions of one step."""
 
     def backward(self, message: Tensor) -> Tensor:
         return add(part.backward(message) * weight for part, weight in self.shares())
@@ -63,7 +63,7 @@ class SumStep(Shares, Operator):
 
 
 class Sum(SumStep, Tiled, Countable, Samplable):
-    """A sum of transitions with statistics; its statistics are those of the terms, flattened and concatenated."""
+    """A weighted sum of transitions. Its sufficient statistics are those of its terms, flattened and concatenated."""
 
     def rows(self, states: Tensor) -> Tensor:
         return add(part.rows(states) * weight[states].unsqueeze(-1) for part, weight in self.shares())
@@ -83,7 +83,7 @@ class Sum(SumStep, Tiled, Countable, Samplable):
         return torch.cat([part.collect(before, after, ratio * block).flatten() for part, block in found])
 
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Sum:
-        """The M-step; a term's weight is its share of the transitions from each state."""
+        """The M-step. A term's weight is its share of the expected transitions from each state."""
         own = statistics.split([part.statistics_shape.numel() for part in self.parts])
         pairs = [(part, one.view(part.statistics_shape)) for part, one in zip(self.parts, own, strict=True)]
         found = [part.row_statistics(one) for part, one in pairs]
@@ -95,13 +95,13 @@ class Sum(SumStep, Tiled, Countable, Samplable):
         return Sum([part.for_draws(draws) for part in self.parts], self.weights)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """Sample a term by its weight, then a state from this term."""
+        """Sample a term by its weight, then the next state from this term."""
         chosen, rest = invert_rest(self.weights[states], uniform)
         return choose(chosen, [part.sample_next(states, rest) for part in self.parts])
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """Sample a term by its contribution to z', then a state from this term. This costs as much as a forward
-        step."""
+        """Sample a term by its contribution to the probability of the given state, then the previous state from this
+        term. This costs as much as a forward step."""
         sent = [weights * share for _, share in self.shares()]
         arriving = [part.forward(p).gather(-1, states[:, None]) for part, p in zip(self.parts, sent, strict=True)]
         chosen, rest = invert_rest(torch.cat(arriving, -1), uniform)
@@ -109,7 +109,7 @@ class Sum(SumStep, Tiled, Countable, Samplable):
 
 
 class SumBlocks(TimeVarying):
-    """A sum between live states whose terms are not blocks: weights [B, T-1, k, n]."""
+    """A weighted sum of n transitions between live states, none of which is a `Blocks`. weights is [B, T-1, k, n]."""
 
     def __init__(self, parts: Sequence[TimeVarying], weights: Tensor) -> None:
         self.parts, self.weights, self.num_states = tuple(parts), weights, parts[0].num_states
@@ -125,5 +125,5 @@ class SumBlocks(TimeVarying):
 
 
 def choose(which: Tensor, choices: Sequence[Tensor]) -> Tensor:
-    """choices[which[b]][b]: [B]."""
+    """For each b, choices[which[b]][b]: -> [B]."""
     return torch.stack(list(choices), -1).gather(-1, which.unsqueeze(-1)).squeeze(-1)

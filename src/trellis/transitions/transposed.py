@@ -8,7 +8,7 @@ from trellis.transitions.lowrank import LowRank
 
 
 class Transposed(Transition):
-    """A' of any transition; its rows need not sum to one."""
+    """The transpose A' of any transition matrix A. Its rows need not sum to one."""
 
     def __init__(self, original: Transition) -> None:
         self.original, self.num_states = original, original.num_states
@@ -33,7 +33,7 @@ class Transposed(Transition):
 
 
 def transposed(transition: Transition) -> Transition:
-    """A', keeping the structure of A where possible."""
+    """The transpose A' of a transition. A dense or low-rank transition stays dense or low-rank."""
     if isinstance(transition, Dense):
         return Dense(transition.matrix.T)
     if isinstance(transition, LowRank):

@@ -17,7 +17,7 @@ from trellis.types import Groups
 
 
 class TimeVarying(ABC):
-    """T - 1 operators over K states, per sequence or shared."""
+    """The T - 1 transitions between adjacent steps, over K states. They may differ between the sequences of a batch."""
 
     num_states: int
 
@@ -31,7 +31,7 @@ class TimeVarying(ABC):
 
     @abstractmethod
     def some(self, sequences: Tensor) -> TimeVarying:
-        """The transitions of a subset of sequences [n]."""
+        """The transitions of the given sequences [n] of the batch."""
 
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
         """Expected transitions left(z) A(z, z') right(z') of every step: [B, T-1, K] twice -> like `dense`."""
@@ -44,7 +44,9 @@ class TimeVarying(ABC):
         return Blocks(cut(self.dense(), ids[:, :-1], ids[:, 1:]))
 
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        """Scatter transitions between live states to all states: [..., k], [..., k'], [..., k, k'] -> like `dense`."""
+        """Expected transitions between all states, from those between live states.
+
+        [..., k], [..., k'], [..., k, k'] -> like `dense`."""
         rows = pairs.new_zeros(*pairs.shape[:-1], self.num_states)
         rows = rows.scatter_add(-1, after.unsqueeze(-2).expand_as(pairs), pairs)
         full = pairs.new_zeros(*pairs.shape[:-2], self.num_states, self.num_states)
@@ -69,7 +71,7 @@ class PerStep(TimeVarying):
 
 
 class Blocks(TimeVarying):
-    """Dense matrices: [T-1, K, K], or [B, T-1, K, K] with separate ones for each sequence."""
+    """Dense transition matrices: [T-1, K, K] for all sequences, or [B, T-1, K, K], one set per sequence."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.num_states = matrix, matrix.shape[-1]
@@ -85,7 +87,7 @@ class Blocks(TimeVarying):
 
 
 class LogitBlocks(Blocks):
-    """The blocks exp(x - n) [B, T-1, k, k] between live states, as logits x and row normalisers n [B, T-1, k]."""
+    """The blocks exp(x - n) [B, T-1, k, k] between live states, given as logits x and log normalisers n [B, T-1, k]."""
 
     def __init__(self, logits: Tensor, log_norm: Tensor) -> None:
         self.logits, self.log_norm, self.num_states = logits, log_norm, logits.shape[-1]
@@ -99,8 +101,8 @@ class LogitBlocks(Blocks):
 
 
 class SplitBlocks(LogitBlocks):
-    """The blocks exp(e) softmax(x) between classes of live states, as logits x [B, T-1, k, k] and the logarithm e
-    [B, T-1, k] of the probability that a state is followed by one of that class."""
+    """The blocks exp(e) softmax(x), if the live states of each step are one class. x [B, T-1, k, k] are logits, and e
+    [B, T-1, k] is the log-probability that a state is followed by some state of the next step's class."""
 
     def __init__(self, logits: Tensor, entered: Tensor) -> None:
         self.logits, self.entered, self.num_states = logits, entered, logits.shape[-1]
@@ -114,10 +116,11 @@ class SplitBlocks(LogitBlocks):
 
 
 class SetBlocks(LogitBlocks):
-    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used.
+    """The blocks exp(q_i . k_j - n_i) between live states, if there are G sets of live states and each step has one of
+    them. The blocks are computed when they are first used.
 
-    Queries and keys are [G, k, d], normalisers are [G, k], and rows [B, T] is the set of each step. Products are
-    computed in `dtype`; `low` is a copy of the keys in this precision."""
+    Queries q and keys k are [G, k, d], log normalisers n are [G, k], and rows [B, T] holds the index of each step's
+    set. Products are computed in `dtype`; `low` is a copy of the keys in this precision."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None, low: Tensor
@@ -138,8 +141,8 @@ class SetBlocks(LogitBlocks):
 
 
 class PairBlocks(Blocks):
-    """Blocks of which only a few are distinct: `pairs` [M, k, k] are the distinct ones, and `numbers` [B, T-1] is the
-    index of the block of each step."""
+    """Blocks of which only M are distinct: `pairs` [M, k, k] are the distinct blocks, and `numbers` [B, T-1] holds the
+    index of each step's block."""
 
     def __init__(self, pairs: Tensor, numbers: Tensor) -> None:
         self.pairs, self.numbers, self.num_states = pairs, numbers, pairs.shape[-1]
@@ -153,10 +156,11 @@ class PairBlocks(Blocks):
 
 
 class ClassBlocks(Blocks):
-    """Blocks of a dense matrix A [K, K]: the live states of each step are a class, that is, a range of states.
+    """Blocks of a dense matrix A [K, K], if the live states of each step are one of C classes. A class is a range of
+    states.
 
-    `begins` [C + 1] holds the first state of each class. Engines that cannot read the blocks from A use copies of them
-    (`matrix`)."""
+    `begins` [C + 1] holds the first state of each class, and the number of states. Engines that cannot read the blocks
+    from A use copies of them (`matrix`)."""
 
     def __init__(self, whole: Tensor, ids: Tensor, groups: Groups) -> None:
         self.whole, self.ids, self.groups, self.num_states = whole, ids, groups, ids.shape[-1]
@@ -170,8 +174,8 @@ class ClassBlocks(Blocks):
         return self.whole[self.ids[:, :-1].unsqueeze(-1), self.ids[:, 1:].unsqueeze(-2)]
 
     def by_states(self, pairs: Tensor) -> Tensor:
-        """Sum the statistics of pairs of live states [B, T-1, k, k] over all steps, by pair of states: [K, K]. All
-        classes must have the same size."""
+        """Sum expected transitions between live states over all sequences and steps: [B, T-1, k, k] -> [K, K]. All
+        classes must have the same number of states."""
         classes, live = self.groups.sets.shape
         kinds = (self.groups.rows[:, :-1] * classes + self.groups.rows[:, 1:]).flatten()
         found = add_rows(pairs.flatten(0, 1), kinds, classes**2).view(classes, classes, live, live)
