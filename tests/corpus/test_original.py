@@ -119,6 +119,16 @@ def test_a_divided_line_has_its_characters_divided(load: Loader) -> None:
     assert sum(split.num_characters for split in corpus.splits.values()) == len(text) + 1
 
 
+def test_two_lines_are_divided_between_tokens(load: Loader) -> None:
+    """Fewer lines than splits: the held-out texts begin within the second line."""
+    text = f"{'some words ' * 9}here\n{' '.join('a' * (i % 7 + 1) for i in range(200))}"
+    corpus = load(text, min_count=1)
+    for name, split in corpus.splits.items():
+        own = [word for word in corpus.vocab.decode(split.tokens) if word != EOS]
+        assert abs(split.num_characters - len(" ".join(own)) - 1) <= 1, name
+    assert sum(split.num_characters for split in corpus.splits.values()) == len(text) + 1
+
+
 def test_sentences_of_few_letters_leave_with_their_characters(load: Loader) -> None:
     text = "abc def\n1 2 3 4\n" * 30
     whole, some = load(text), load(text, min_letters=0.5)

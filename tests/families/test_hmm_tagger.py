@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from corpora import SUPPORTS, split
+from corpora import SUPPORTS, split, vocabulary
 from taggers import TAGS, paths, symbol, tagger
 from trellis.config import TaggedDataConfig, TrainConfig, run_config
 from trellis.corpus import Sentences
@@ -17,6 +17,8 @@ from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged, read_splits
 from trellis.errors import TrellisError
 from trellis.families.hmm_tagger import fit
+from trellis.families.hmm_tagger.config import HMMTaggerConfig
+from trellis.families.hmm_tagger.model import SURENESS, HMMTagger
 from trellis.families.hmm_tagger.views import HMMTaggerViews
 from trellis.learning.em import EMLearner
 from trellis.models.files import load, save_model
@@ -50,6 +52,14 @@ def test_the_joint_likelihood_of_words_and_some_tags(support) -> None:
     model = tagger(support)
     expected = sum(np.log(paths(model, *sentence).likelihood) for sentence in SENTENCES)
     assert_close(model.log_likelihood(batch(), None)[0], np.array(expected))
+
+
+def test_states_begin_with_their_tags() -> None:
+    state_tags = torch.tensor([0, 1, 1, 2, 3, 3])
+    config = HMMTaggerConfig(states=len(state_tags))
+    tags = HMMTagger.assemble(Lexicon(vocabulary(), TAGS), config, 0, None, state_tags).parts().emission.tags
+    expected = torch.full((len(TAGS), len(state_tags)), -SURENESS)
+    assert_close(tags, expected.scatter(0, state_tags.unsqueeze(0), 0.0).log_softmax(0))
 
 
 @EVERY

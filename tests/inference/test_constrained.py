@@ -13,7 +13,7 @@ from torch import Tensor
 
 import trellis
 from constrained_cases import CASES
-from trellis.constraints import Automaton, Constraint, contains, length
+from trellis.constraints import Automaton, Constraint, contains, exactly, length
 from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
 from trellis.inference.constrained import Product
@@ -186,6 +186,15 @@ def test_samples_after_a_prefix() -> None:
     rows, weights = list(expected), np.array(list(expected.values()))
     drawn = [rows.index((0, *row)) for row in sample(product, position, seeded(8))]
     assert chi_square(np.array(drawn), weights / weights.sum()) > SMALLEST_P
+
+
+def test_lengths_where_all_longer_sentences_are_impossible() -> None:
+    chain = small(1).chain
+    assert isinstance(chain.emission, Categorical)
+    table = chain.emission.dense().exp() * torch.tensor([1.0, 0.0, 1.0, 1.0]).unsqueeze(-1)  # no state emits "b"
+    chain = chain._replace(emission=Categorical((table / table.sum(0)).log(), None, 3))
+    product = Product(chain, (exactly("c") | exactly("a b b")).compile(VOCAB), SENTENCES)
+    np.testing.assert_allclose(length_probs(product, product.begin()), np.arange(MOST + 1) == 1, rtol=EXACT)
 
 
 @pytest.mark.parametrize(("moves", "emits"), KINDS)

@@ -23,6 +23,22 @@ def counts(runs: int = RUNS) -> Counts:
     return Counts(*(torch.rand(runs, *size, generator=draw, dtype=torch.float64) * 20 for size in sizes))
 
 
+def test_small_problems_leave_the_number_of_threads_alone() -> None:
+    before, used = torch.get_num_threads(), set[int]()
+    weights = torch.zeros(RUNS, 4, requires_grad=True)
+
+    def loss() -> Tensor:
+        used.add(torch.get_num_threads())
+        return weights.square().sum(-1)
+
+    torch.set_num_threads(2)
+    try:
+        minimise([weights], loss, 1)
+        assert (used, torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_bowls_are_descended(optimizer: str) -> None:
     target = torch.randn(RUNS, 4, generator=seeded(1), dtype=torch.float64)
