@@ -1,10 +1,10 @@
 """Choose the engine that runs the recursions over time:
 
-- on a CPU, small.py (NumPy) for small problems, compiled.py (numba) for other dense transitions, and classed.py (numba)
-  if the live states are classes of states;
+- on a CPU, small.py (NumPy) for small problems, compiled.py (numba) for other dense matrices and blocks of live states,
+  and classed.py (numba) if the live states of each step are one class;
 - on a GPU, graphed.py for dense transitions, and triton.py for blocks of live states;
 - otherwise, homogeneous.py (torch) for a constant transition with all states live, and reference.py (torch) for
-  everything else. On a GPU, replay.py turns the work of these two on a small problem into a CUDA graph."""
+  everything else. On a GPU, replay.py runs homogeneous.py and reference.py as one CUDA graph for small problems."""
 
 from types import ModuleType
 from typing import Any
@@ -19,9 +19,9 @@ from trellis.kernels.optional import installed
 from trellis.transitions import Blocks, ClassBlocks, Dense, LogitBlocks, Stacked, TimeVarying
 from trellis.types import Belief, Potentials
 
-LONG = 256  # steps per sequence of a batch
+LONG = 256  # a batch of B sequences has few and long ones if it has at least this many steps times B
 LARGEST_BLOCK = 1024
-LARGEST_ON_HOST = 512  # states for which a matrix fits in a core's cache
+LARGEST_ON_HOST = 512  # maximum states for which a matrix fits in the cache of a CPU core
 underflows = np.errstate(all="ignore")  # decorator: probabilities may underflow, whatever NumPy is set to raise
 
 
@@ -31,7 +31,7 @@ def optional_engine(name: str) -> ModuleType | None:
 
 
 def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
-    """The engine module for this kind of problem."""
+    """The engine for this type of transition, whatever the size of the problem."""
     if ids is not None:
         return reference
     plain = reference if isinstance(transition, TimeVarying) else homogeneous
@@ -48,21 +48,21 @@ def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None)
 
 
 def choose(prior: Belief, transition: AnyTransition, potentials: Potentials, viterbi: bool = False) -> ModuleType:
-    """The engine module for this problem, by its size too."""
+    """The engine for this problem: `small` if it is small enough, otherwise the one that `engine` chooses."""
     if small.fits(prior, transition, potentials, viterbi):
         return small
     return engine(transition, potentials.table, potentials.ids)
 
 
 def fits_gpu(transition: Blocks) -> bool:
-    """Whether blocks [B, T-1, k, k] fit one program per sequence."""
+    """Whether the engine `triton` can process these blocks: each sequence has its own, with at most 1,024 states."""
     by_sequence = isinstance(transition, LogitBlocks) or transition.matrix.dim() == 4
     return by_sequence and transition.num_states <= LARGEST_BLOCK
 
 
 @underflows
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
+    """log p(x_t | x_<t) [B, T] and each sequence's last state distribution; differentiable."""
     if better_on_host(transition, potentials):
         there = potentials.table.device
         here = Potentials(potentials.table.cpu(), potentials.rows.cpu())
@@ -72,8 +72,8 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 
 
 def run(name: str, *problem: Any) -> Any:
-    """A function of the engine for this problem. On a GPU, a small problem that the engine would solve step by step is
-    solved by one CUDA graph."""
+    """Call a function of the engine for this problem. On a GPU, if the engine would launch kernels step by step, a
+    small problem is solved by one CUDA graph."""
     prior, transition, potentials, _ = problem
     module = choose(prior, transition, potentials, name == "viterbi")
     function, (batch, steps) = getattr(module, name), potentials.rows.shape
@@ -90,7 +90,8 @@ def step_by_step(function: Any, transition: AnyTransition, steps: int) -> bool:
 
 
 def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
-    """Whether to run on the CPU, because a few long sequences would leave the GPU idle between kernel launches."""
+    """Whether to compute on the CPU although the tensors are on a GPU: with a few long sequences, the GPU would be idle
+    between kernel launches."""
     batch, steps = potentials.rows.shape
     few_and_long = potentials.table.is_cuda and steps >= LONG * batch
     small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
@@ -115,7 +116,7 @@ def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, len
 
 @underflows
 def expect(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
-    """Expected transitions, visits of the table's rows, and the other statistics of EM."""
+    """The expected statistics of EM: starts, transitions and emissions."""
     return run("expect", prior, transition, potentials, lengths)
 
 

@@ -1,4 +1,4 @@
-"""Functions shared by the engines on NumPy arrays: conversion, checks of shapes and tokens, the logarithm."""
+"""Functions for the engines that use NumPy arrays: conversion, checks of shapes and tokens, the logarithm."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ def array(tensor: Tensor) -> Array:
 
 
 def log(values: Array, out: Array | None = None) -> Array:
-    """The logarithm, -inf at zero; uses NumPy to avoid waking torch's thread pool for small inputs."""
+    """The logarithm, -inf at zero. Unlike torch, NumPy does not wake a thread pool for small inputs."""
     with np.errstate(divide="ignore"):
         return np.log(values, out=out)
 
 
 def check(shape: tuple[int, ...], states: int, lengths: Array, matrix: tuple[int, ...], prior: tuple[int, ...]) -> None:
-    """Raise on shapes that compiled code would read out of bounds; `shape` is that of the rows, [B, T]."""
+    """Raise an error for shapes or lengths with which compiled code would read out of bounds. `shape` is [B, T]."""
     batch, steps = shape
     leading = {2: (), 3: (steps - 1,)}.get(len(matrix), (batch, steps - 1))
     given, wanted = (matrix, prior, lengths.shape), ((*leading, states, states), (batch, states), (batch,))
@@ -38,7 +38,7 @@ def check(shape: tuple[int, ...], states: int, lengths: Array, matrix: tuple[int
 
 
 def check_rows(symbols: int, rows: Array, lengths: Array) -> None:
-    """Raise on tokens without a row in the table; the padding is never read."""
+    """Raise an error for tokens without a row in the table. The padding is not checked, because it is never read."""
     if rows.size == 0 or rows.max() < symbols:
         return
     inside = np.arange(rows.shape[1]) < lengths[:, None]

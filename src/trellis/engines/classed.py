@@ -1,5 +1,5 @@
-"""Forward and expectation passes where the live states of each step are a class of consecutive states, on a CPU
-(numba): blocks are read from the dense transition matrix. The other functions are those of compiled.py."""
+"""Scores and expected statistics on a CPU (numba), if the live states of each step are one class of consecutive states.
+Blocks are read from the dense transition matrix. The other functions are those of compiled.py."""
 
 import math
 from typing import Any, NamedTuple
@@ -27,11 +27,11 @@ from trellis.types import Belief, Potentials
 
 
 class Observed(NamedTuple):
-    """The inputs that are integers."""
+    """The integer inputs."""
 
-    begins: Tensor  # [C + 1]
-    classes: Tensor  # [B, T]
-    rows: Tensor  # [B, T]
+    begins: Tensor  # [C + 1]: the first state of each class, and the number of states
+    classes: Tensor  # [B, T]: the class of the live states
+    rows: Tensor  # [B, T]: the observed row of the table
     lengths: Tensor  # [B]
 
     @classmethod
@@ -61,14 +61,15 @@ class Problem(NamedTuple):
         return cls(array(prior), array(matrix), array(rest.begins), array(rest.classes), *tail)
 
     def workers(self, copied: int = 0) -> int:
-        """The number of threads. Each thread should compute more numbers than the `copied` numbers that it adds up in
-        the end."""
+        """The number of threads. If each thread has a copy of the result, of `copied` numbers, it should compute more
+        numbers than that."""
         numbers = math.prod(self.rows.shape) * self.prior.shape[1] ** 2
         return team.size(min(len(self.rows), 1 + numbers // max(THREAD_WORTH, copied)))
 
 
 def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
-    """c_t [B, T], a_t [B, T, k] (only the last step unless `keep`), and the last a_t [B, k]."""
+    """The forward pass: p(x_t | x_<t) [B, T] for the scaled potentials, p(z_t | x_<=t) [B, T, k] (only the last step
+    unless `keep`), and the last state distribution [B, k]."""
     (batch, steps), live, dtype = problem.rows.shape, problem.prior.shape[1], problem.table.dtype
     norms, last = np.ones((batch, steps), dtype), problem.prior.copy()
     alphas = np.zeros((batch, steps if keep else 1, live), dtype)
@@ -77,7 +78,7 @@ def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
 
 
 def log_norms(problem: Problem, norms: Array) -> Tensor:
-    """log c_t with the scales restored: [B, T]."""
+    """log p(x_t | x_<t), with the scales restored: [B, T]."""
     logs = np.empty_like(norms)
     share_log(0, 1, norms, logs)
     serial.add_scales(0, 1, problem.scale, problem.rows, problem.lengths, logs)
@@ -87,7 +88,9 @@ def log_norms(problem: Problem, norms: Array) -> Tensor:
 def run_adjoint(
     problem: Problem, norms: Array, alphas: Array, weights: Array, last_grad: Array
 ) -> tuple[Array, Array, Array]:
-    """dL/dprior [B, k], dL/dA [K, K] and dL/dlog table [N, k] for L = sum_t weights_t log c_t + <last_grad, last a>."""
+    """The backward pass: the gradients of a loss L with respect to prior [B, k], matrix [K, K] and log table [N, k].
+
+    L = sum_t weights_t log p(x_t | x_<t) + <last_grad, last state distribution>."""
     workers, dtype, d_prior = problem.workers(problem.matrix.size), problem.table.dtype, last_grad.copy()
     d_matrix = np.zeros((workers, *problem.matrix.shape), dtype)
     d_table = np.zeros((workers, *problem.table.shape), dtype)
@@ -96,7 +99,7 @@ def run_adjoint(
 
 
 class Score(autograd.Function):
-    """(log c_t [B, T], last a_t [B, k]) as a differentiable function of prior, matrix and log table."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution, differentiable in prior, matrix and log table."""
 
     @staticmethod
     def forward(ctx: Any, prior: Tensor, matrix: Tensor, table: Tensor, rest: Observed) -> Any:
@@ -114,7 +117,7 @@ class Score(autograd.Function):
 def score(
     prior: Belief, transition: ClassBlocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Belief]:  # fmt: skip
-    """log c_t [B, T] and the last a_t; differentiable."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
     rest = Observed.of(transition, potentials, lengths)
     norms, last = Score.apply(prior.probs, transition.whole, potentials.table, rest)
     return norms, Belief(last)

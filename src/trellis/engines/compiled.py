@@ -1,4 +1,4 @@
-"""The functions of reference.py for dense transitions on a CPU, compiled by numba; see there for a_t and c_t."""
+"""The functions of reference.py for dense transitions on a CPU, compiled by numba. reference.py defines a_t and c_t."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -17,10 +17,10 @@ from trellis.kernels.scan import blocks, lanes, serial
 from trellis.transitions import Blocks, Dense, PairBlocks
 from trellis.types import Belief, Potentials
 
-LANES_FROM = 16  # from this many sequences on, batching them is faster
-BLOCKS_FROM = 32  # from this many states on, vectorising over states beats sequences
+LANES_FROM = 16  # from this many sequences on, computing many at once is faster
+BLOCKS_FROM = 32  # from this many states on, vectorising over states is faster than over sequences
 BLOCK_SIZE = 128  # maximum sequences per block
-THREAD_WORTH = 200_000  # multiplications that justify waking a thread
+THREAD_WORTH = 200_000  # multiplications for which it is worth waking a thread
 
 
 class Problem(NamedTuple):
@@ -28,16 +28,16 @@ class Problem(NamedTuple):
 
     prior: Array  # [B, K]
     matrices: Array  # [M, K, K]
-    numbers: Array  # [B, T-1]: the matrix of each transition
+    numbers: Array  # [B, T-1]: the index of the matrix of each step
     table: Array  # [N, K]: potentials, scaled to a maximum of one
     scale: Array  # [N]: log of the factor removed from each row
     rows: Array  # [B, T]
     lengths: Array  # [B]
-    pairs: bool = False  # whether the matrices are those of pairs of classes in a batch
+    pairs: bool = False  # whether the matrices are the blocks of a `PairBlocks`
 
     @property
     def layout(self) -> ModuleType:
-        """The kernel module for this problem size."""
+        """The module of kernels for a problem of this size."""
         if len(self.matrices) != 1 or len(self.rows) < LANES_FROM:
             return serial
         return lanes if self.prior.shape[1] < BLOCKS_FROM else blocks
@@ -74,12 +74,12 @@ def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
 
 
 def matrices_of(transition: Dense | Blocks) -> tuple[Tensor, Tensor | None]:
-    """The matrices and, if they are numbered, the number of each transition's matrix."""
+    """The matrices of a transition and, for a `PairBlocks`, the index of each step's matrix [B, T-1]."""
     return (transition.pairs, transition.numbers) if isinstance(transition, PairBlocks) else (transition.matrix, None)
 
 
 def stack(matrix: Tensor, numbers: Tensor | None, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """All matrices in one stack [M, K, K], and the number of each transition's matrix [B, T-1]."""
+    """All matrices in one stack [M, K, K], and the index of each step's matrix [B, T-1]."""
     matrices = array(matrix.reshape(-1, *matrix.shape[-2:]))
     if numbers is not None:
         return matrices, array(numbers)
@@ -88,12 +88,12 @@ def stack(matrix: Tensor, numbers: Tensor | None, shape: tuple[int, ...]) -> tup
 
 
 def num_threads(units: int, shape: tuple[int, ...], states: int) -> int:
-    """The number of threads for this many units of work over [B, T] tokens: one if there is little to do."""
+    """The number of threads for a batch of shape [B, T] that is split into `units`: one if there is little work."""
     return team.size(min(units, 1 + math.prod(shape) * states**2 // THREAD_WORTH))
 
 
 def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
-    """The layout-specific shape of a_t for `kept` steps; `standard` converts it back."""
+    """The shape in which the kernels store p(z_t | x_<=t) for `kept` steps. `standard` converts to [B, T, K]."""
     batch, states = problem.prior.shape
     size = min(BLOCK_SIZE, -(-batch // num_threads(batch, problem.rows.shape, states)))
     return {
@@ -104,7 +104,7 @@ def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
 
 
 def standard(problem: Problem, alphas: Array) -> Tensor:
-    """Convert a_t from the kernel's layout to [B, T, K]."""
+    """Convert p(z_t | x_<=t) from the layout of the kernels to [B, T, K]."""
     if problem.layout is serial:
         return torch.from_numpy(alphas)
     packed = alphas.swapaxes(2, 3) if problem.layout is lanes else alphas
@@ -114,7 +114,8 @@ def standard(problem: Problem, alphas: Array) -> Tensor:
 
 
 def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
-    """c_t [B, T], a_t in the layout's order (only the last step unless `keep`), and the last a_t [B, K]."""
+    """The forward pass: c_t [B, T] for the scaled potentials, a_t in the layout of the kernels (only the last step
+    unless `keep`), and the last state distribution [B, K]."""
     dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
     norms, last = np.ones((batch, steps), dtype), problem.prior.copy()
     alphas = np.zeros(alphas_shape(problem, steps if keep else 1), dtype)
@@ -126,7 +127,7 @@ def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
 
 
 class Gradient(NamedTuple):
-    """dL/dprior [B, K], dL/dA (like the matrices), dL/dlog table [N, K]."""
+    """The gradients of a loss L: dL/dprior [B, K], dL/dA (shaped like the matrices A) and dL/dlog table [N, K]."""
 
     prior: Array
     matrices: Array
@@ -141,10 +142,10 @@ def run_adjoint(
     last_grad: Array | None = None,
     smoothing: bool = False,
 ) -> Gradient:
-    """The backward pass for L = sum_t weights_t log c_t + <last_grad, last state distribution>.
+    """The backward pass: the gradients of L = sum_t weights_t log c_t + <last_grad, last state distribution>.
 
-    If `smoothing`, the alphas are overwritten by the products of forward and backward messages, and of the gradients
-    only that of the prior is computed."""
+    If `smoothing` is true, `alphas` is overwritten with the posteriors p(z_t | x), and only the gradient with respect
+    to the prior is computed."""
     dtype, states = problem.table.dtype, problem.prior.shape[1]
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = num_threads(len(alphas), problem.rows.shape, states)
@@ -161,12 +162,12 @@ def run_adjoint(
 
 
 def total(parts: Array, dtype: np.dtype[Any]) -> Array:
-    """The sum over the workers."""
+    """The sum of the workers' results."""
     return (parts.sum(0) if len(parts) > 1 else parts[0]).astype(dtype, copy=False)
 
 
 def log_norms(problem: Problem, norms: Array) -> Tensor:
-    """log c_t with the scales restored: [B, T], zero in the padding and -inf where impossible."""
+    """log p(x_t | x_<t), with the scales restored: [B, T], zero in the padding and -inf where impossible."""
     logs = np.empty_like(norms)
     workers = num_threads(len(norms), norms.shape, 1)
     team.share(share_log, workers, norms, logs)
@@ -175,14 +176,14 @@ def log_norms(problem: Problem, norms: Array) -> Tensor:
 
 
 def possible(logs: Tensor) -> Array:
-    """reference.possible as an array: 1 for every step of a possible sequence, 0 for an impossible one: [B, T]."""
+    """1 at every step of a sequence with positive probability, 0 at every step of the other sequences: [B, T]."""
     weights = np.empty(logs.shape, logs.numpy().dtype)
     weights[:] = (logs.numpy().min(1, initial=0.0) > -np.inf)[:, None]
     return weights
 
 
 class Score(torch.autograd.Function):
-    """(log c_t [B, T], last a_t [B, K]) as a differentiable function of prior, matrix and log table."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution, differentiable in prior, matrix and log table."""
 
     @staticmethod
     def forward(
@@ -203,7 +204,7 @@ class Score(torch.autograd.Function):
 
 
 def score(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last a_t; differentiable."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
     norms, last = Score.apply(prior.probs, *matrices_of(transition), potentials.table, potentials.rows, lengths)
     return norms, Belief(last)
 
@@ -211,14 +212,14 @@ def score(prior: Belief, transition: Dense | Blocks, potentials: Potentials, len
 def filter(
     prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last a_t."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, K] (zero in the padding) and the last state distribution."""
     problem = as_problem(prior.probs, *matrices_of(transition), potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     return log_norms(problem, norms), standard(problem, alphas), Belief(torch.from_numpy(last))
 
 
 def smooth(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and p(z_t | x) [B, T, K]."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, K]."""
     problem = as_problem(prior.probs, *matrices_of(transition), potentials.table, potentials.rows, lengths)
     norms, alphas, _ = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
@@ -259,7 +260,7 @@ def viterbi(
 
 
 def sample(transition: Dense | Blocks, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Sample paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 in the padding."""
+    """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, K] and uniform numbers; -1 in the padding."""
     ends, first = array(lengths), filtered[:, 0]
     check(uniform.shape, filtered.shape[2], ends, transition.matrix.shape, first.shape)
     matrices, numbers = stack(transition.matrix, None, uniform.shape)

@@ -1,5 +1,5 @@
 """The functions of reference.py for a dense transition on a GPU in float32, as CUDA graphs of
-`trellis.kernels.scan.dense`; homogeneous.py if gradients are recorded, or sequences are long."""
+`trellis.kernels.scan.dense`. If gradients are recorded, or if sequences are long, homogeneous.py is used instead."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def memory_of(device: torch.device) -> Memory:
 
 
 def fits(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> bool:
-    """Whether the passes apply: nothing is being recorded, and the problem is neither empty nor long."""
+    """Whether these CUDA graphs can be used: no gradients or other graphs are being recorded, and the problem is
+    neither empty nor long."""
     given = prior.probs, transition.matrix, potentials.table
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
         return False
@@ -38,7 +39,7 @@ def fits(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
 
 
 class Run:
-    """One problem in the memory of the passes; results are copied out of it."""
+    """One problem, copied into the memory that the CUDA graphs use. Results are copied out of this memory."""
 
     def __init__(self, prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> None:
         self.prior, self.matrix = prior.probs.to(torch.float32), transition.matrix.contiguous()
@@ -49,7 +50,7 @@ class Run:
         self.passes.load(prior_rows, self.matrix, self.table, potentials.rows.contiguous(), self.lengths)
 
     def log_norms(self) -> Tensor:
-        """log c_t: [B, T], zero in the padding and -inf where impossible."""
+        """log p(x_t | x_<t): [B, T], zero in the padding and -inf where impossible."""
         return self.passes.logs[: self.batch, : self.steps].clone()
 
     def score(self) -> tuple[Tensor, Belief]:
@@ -77,13 +78,13 @@ class Run:
 
 
 def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
-    """The result of some work on a problem. If the problem does not fit in memory, its halves are processed in turn."""
+    """work(Run(*problem)). If the problem does not fit in memory, the two halves of its batch are processed in turn."""
     try:
         with LOCK, torch.no_grad():
             room = Room(memory_of(problem[3].device).graphs)
             return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, room)
     except torch.cuda.OutOfMemoryError as error:
-        memory_of(problem[3].device).release()  # that of the halves is smaller
+        memory_of(problem[3].device).release()  # the halves need less memory
         batch, steps = problem[2].rows.shape
         if batch == 1:
             states = problem[1].num_states
@@ -102,7 +103,8 @@ def halves(prior: Belief, transition: Dense, potentials: Potentials, lengths: Te
 
 
 def joined(first: Any, second: Any) -> Any:
-    """Results of two sets of sequences as one: statistics are added, everything else is concatenated."""
+    """Combine the results of two sets of sequences: expected transitions and emissions are added, everything else is
+    concatenated."""
     if isinstance(first, Tensor):
         return torch.cat([first, second])
     if isinstance(first, Belief):
@@ -114,21 +116,21 @@ def joined(first: Any, second: Any) -> Any:
 
 
 def score(*problem: Any) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last belief."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution."""
     if not fits(*problem):
         return homogeneous.score(*problem)
     return compute(Run.score, problem)
 
 
 def filter(*problem: Any) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, K] (zero in the padding) and the last state distribution."""
     if not fits(*problem):
         return homogeneous.filter(*problem)
     return compute(Run.filter, problem)
 
 
 def smooth(*problem: Any) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and p(z_t | x) [B, T, K]."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, K]."""
     if not fits(*problem):
         return homogeneous.smooth(*problem)
     return compute(Run.smooth, problem)

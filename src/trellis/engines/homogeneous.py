@@ -1,5 +1,5 @@
-"""The functions of reference.py for homogeneous transitions with all states live. The operator is applied step by step;
-everything else, including the gradient of the transitions, is computed for all steps at once.
+"""The functions of reference.py for homogeneous transitions with all states live. The transition is applied step by
+step; everything else, including the gradient of the transitions, is computed for all steps at once.
 
 See reference.py for the recursions. Arrays are time-major, [T, B, K], so that each step is contiguous.
 """
@@ -35,11 +35,12 @@ class Run:
         self.log_norms = log_norms.masked_fill(self.inside == 0, 0.0).squeeze(-1).T.contiguous()  # [B, T]
 
     def last(self) -> Tensor:
-        """a_t of each sequence's last step: [B, K]."""
+        """The state distribution at each sequence's last step: [B, K]."""
         return reference.last_step(self.filtered.transpose(0, 1), self.lengths)
 
     def adjoint(self, grads: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """a_t b_t and w_t [T, B, K], given g [B, T] and dL/d(last a_t) [B, K]."""
+        """The backward recursion of reference.py: a_t b_t and w_t [T, B, K], given g [B, T] (`grads`) and the gradient
+        [B, K] with respect to the last a_t (`last`)."""
         futures, pulls = torch.empty_like(self.filtered), self.weights * (self.inside / self.norms)
         grads = grads.T.unsqueeze(-1) * self.inside
         message = torch.zeros_like(pulls[0])
@@ -54,8 +55,8 @@ class Run:
 
 
 class Score(torch.autograd.Function):
-    """(log c_t [B, T], last a_t [B, K]) of a `Run`, differentiable in its prior [B, K], its predictions a_{t-1} A
-    [B, T-1, K] for fixed a_{t-1}, and its log-potentials [T, B, K]."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution [B, K] of a `Run`. They are differentiable in the prior
+    [B, K], the predictions p(z_t | x_<t) [B, T-1, K] and the log-potentials [T, B, K]."""
 
     @staticmethod
     def forward(ctx: Any, prior: Tensor, predicted: Tensor, log_weights: Tensor, run: Run) -> Any:
@@ -78,7 +79,7 @@ def time_major(prior: Belief, transition: Transition, potentials: Potentials, le
 
 
 def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last a_t; differentiable."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
     begin, log_weights = time_major(prior, transition, potentials, lengths)
     with torch.no_grad():
         run = Run(begin, transition, log_weights, lengths)
@@ -93,7 +94,7 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
 def filter(
     prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last a_t."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, K] (zero in the padding) and the last state distribution."""
     if torch.is_grad_enabled():
         return reference.filter(prior, transition, potentials, lengths)
     begin, log_weights = time_major(prior, transition, potentials, lengths)
@@ -103,7 +104,7 @@ def filter(
 
 
 def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and p(z_t | x) [B, T, K]."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, K]."""
     if torch.is_grad_enabled():
         return reference.smooth(prior, transition, potentials, lengths)
     begin, log_weights = time_major(prior, transition, potentials, lengths)

@@ -1,5 +1,5 @@
-"""The engine for sequences that underflow in scaled arithmetic: the forward pass in log space, the rest by its
-gradients.
+"""The engine for sequences that underflow in scaled arithmetic. The forward pass is in log space; posteriors and
+expected counts are its gradients.
 
 Scaled values are all zero if, for example, the only reachable state is exp(1000) times less likely than another. The
 sequence then looks impossible. This engine is slow: it uses float64 and a dense matrix.
@@ -14,11 +14,11 @@ from trellis.transitions.base import invert, select
 from trellis.types import Belief, Potentials
 
 FLOOR = -1e300  # replaces -inf, so that differences are finite
-IMPOSSIBLE = -1e299  # anything below contains a FLOOR
-WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that may underflow
+IMPOSSIBLE = -1e299  # a sum below this contains a FLOOR
+WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # differences between states, in nats, at which underflow is likely
 LARGEST = 1 << 24  # maximum entries of a dense transition matrix
 CHEAP, SHORT = 1 << 20, 1 << 10  # exponentials and steps up to which recomputing is always tried
-MOST = 1 << 28  # maximum exponentials if states are far apart
+MOST = 1 << 28  # maximum exponentials, even if underflow is likely
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
@@ -39,7 +39,7 @@ def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tenso
 
 
 def smallest_move(transition: AnyTransition) -> Tensor | float:
-    """The logarithm of the smallest positive transition probability; 0 for blocks that are not written out."""
+    """The logarithm of the smallest positive transition probability, or 0 for blocks that have not been computed."""
     if isinstance(transition, ClassBlocks):
         moves = transition.whole
     elif isinstance(transition, TimeVarying) and "matrix" not in vars(transition):
@@ -54,7 +54,7 @@ def log(values: Tensor) -> Tensor:
 
 
 class Run:
-    """log p(z_t, x_<=t) of one problem, differentiable in the log-probabilities."""
+    """The forward pass of one problem: log p(z_t, x_<=t), differentiable in the log-probabilities."""
 
     def __init__(
         self, prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor, learning: bool = False
@@ -70,7 +70,7 @@ class Run:
         self.possible = self.scores[:, -1].logsumexp(-1) > IMPOSSIBLE
 
     def move(self, step: int) -> Tensor:
-        """log A between steps `step` and `step + 1`: [K, K], or [B, K, K]."""
+        """The log transition matrix between steps `step` and `step + 1`: [K, K], or [B, K, K]."""
         moves = self.leaves[1]
         return moves if moves.dim() == 2 else moves.select(-3, step)
 
@@ -91,7 +91,8 @@ class Run:
         return Belief(or_prior(last_step(probs, self.lengths), prior.probs, self.lengths))
 
     def gradients(self) -> tuple[Tensor, ...]:
-        """Expected starts [B, k], transitions (like the matrix) and posteriors [B, T, k], zero where impossible."""
+        """Expected starts [B, k], expected transitions (shaped like the matrix) and posteriors [B, T, k]. They are zero
+        for impossible sequences."""
         total = self.scores[:, -1].logsumexp(-1)
         return torch.autograd.grad(
             (total * (self.possible & (self.lengths > 0))).sum(), self.leaves, allow_unused=True, materialize_grads=True
@@ -100,7 +101,7 @@ class Run:
 
 @torch.no_grad()
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last a_t."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution."""
     run = Run(prior, transition, potentials, lengths)
     return run.log_norms(), run.belief(prior)
 
@@ -109,14 +110,14 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last a_t."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last state distribution."""
     run = Run(prior, transition, potentials, lengths)
     return run.log_norms(), run.filtered(), run.belief(prior)
 
 
 @torch.enable_grad()
 def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and p(z_t | x) [B, T, k]."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
     run = Run(prior, transition, potentials, lengths, learning=True)
     return run.log_norms(), run.gradients()[2]
 
@@ -138,7 +139,7 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
 def sample(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor, uniform: Tensor
 ) -> Tensor:
-    """Sample paths [B, T] from p(z | x) backwards by inversion of `uniform` [B, T]; -1 in the padding."""
+    """Sample paths [B, T] from p(z | x), given uniform numbers [B, T]; -1 in the padding."""
     run = Run(prior, transition, potentials, lengths)
     path = torch.full(uniform.shape, -1, dtype=torch.int64, device=uniform.device)
     for t in reversed(range(uniform.shape[1])):
@@ -152,7 +153,8 @@ def sample(
 
 @torch.no_grad()
 def cavity(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> Tensor:
-    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where those are impossible."""
+    """p(z_t | all observations except x_t): [B, T, K]. Zero in the padding, and where those observations are
+    impossible."""
     run = Run(prior, transition, potentials, lengths)
     (start, _, weights), steps = run.leaves, run.scores.shape[1]
     rest, found = torch.zeros_like(start), []

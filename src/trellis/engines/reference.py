@@ -2,12 +2,12 @@
 
 Arithmetic is scaled: with the prediction p_t = a_{t-1} A and the potentials o_t of step t,
     a_t = p_t o_t / c_t,    c_t = sum_z p_t(z) o_t(z) = p(x_t | x_<t).
-The adjoint of L = sum_t g_t log c_t runs backwards; with the message m_t = dL/da_t from the future,
+The gradient of L = sum_t g_t log c_t, with weights g_t, is computed backwards; with the message m_t = dL/da_t,
     b_t = g_t + m_t - <m_t, a_t>,    w_t = o_t b_t / c_t,    m_{t-1} = A w_t,
 and then dL/dlog o_t = a_t b_t (the posterior when g = 1), dL/dA = sum_t a_{t-1} w_t', dL/dprior = w_0.
 
-A step runs over its live states (`ids`), or over all states if any sequence in the batch has a missing observation
-there.
+At each step, the recursions run over the live states (`ids`). If the observation of a step is missing in any sequence
+of the batch, they run over all states.
 """
 
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ def step_operator(transition: AnyTransition, step: int) -> Any:
 
 
 def written_step(transition: AnyTransition, step: int) -> Any:
-    """`step_operator`, as a dense matrix if it is time-varying."""
+    """Like `step_operator`, but a time-varying transition is given as a dense matrix."""
     return DenseStep(transition.at(step).dense()) if isinstance(transition, TimeVarying) else transition
 
 
@@ -42,7 +42,7 @@ def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
 
 
 def pull(message: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
-    """A m, the message one step back, at the states `ids` (all if None): [B, k'] -> [B, k]."""
+    """The message one step backward, at the states `ids` (all if None): [B, k'] -> [B, k]."""
     if message.ids is not None and ids is not None:
         return (transition.blocks(ids, message.ids) @ message.probs.unsqueeze(-1)).squeeze(-1)
     dense = to_dense(message, transition.num_states)
@@ -50,7 +50,7 @@ def pull(message: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
 
 
 def to_dense(belief: Belief, num_states: int) -> Tensor:
-    """Scatter to all states, zero elsewhere: [..., k] -> [..., K]."""
+    """The probabilities of a belief over all states, zero at those that are not live: [..., k] -> [..., K]."""
     if belief.ids is None:
         return belief.probs
     return belief.probs.new_zeros(*belief.probs.shape[:-1], num_states).scatter(-1, belief.ids, belief.probs)
@@ -62,14 +62,14 @@ def at_states(full: Tensor, ids: Tensor | None) -> Tensor:
 
 
 def first_step(prior: Belief, ids: Tensor | None, num_states: int) -> Tensor:
-    """The prior at the live states of step 0: [B, k]. A prior over live states must be over the same states."""
+    """The prior at the live states of step 0: [B, k]. If the prior has live states, they must be the same."""
     if prior.ids is not None and ids is not None:
         return prior.probs
     return at_states(to_dense(prior, num_states), ids)
 
 
 class Steps:
-    """The potentials step by step: the live states, their scaled weights, and the scale removed."""
+    """The live states of each step, and their potentials, scaled to a maximum of one."""
 
     def __init__(self, potentials: Potentials, num_states: int, lengths: Tensor) -> None:
         self.num_states, self.lengths = num_states, lengths
@@ -77,7 +77,7 @@ class Steps:
         self.wide = [True] * potentials.rows.shape[1] if self.full else potentials.gaps(lengths).any(0).tolist()
         self.potentials = potentials._replace(rows=potentials.rows.masked_fill(~potentials.inside(lengths), -1))
         learning = self.full and potentials.table.requires_grad and torch.is_grad_enabled()
-        self.written = self.potentials.gather() if learning else None  # [B, T, K]: one gradient of the table, not T
+        self.written = self.potentials.gather() if learning else None  # [B, T, K]: gathered once, not at each step
 
     def __len__(self) -> int:
         return len(self.wide)
@@ -106,7 +106,7 @@ class Steps:
         return (log_weights - scale.unsqueeze(-1)).exp(), scale
 
     def stack(self, values: list[Tensor]) -> Tensor:
-        """[B, T, k], or [B, T, K] if a gap made all states live at some step."""
+        """Stack the values of all steps: [B, T, k], or [B, T, K] if a gap makes all states live at some step."""
         if not self.full and any(self.wide):
             beliefs = [Belief(v, self.ids(t)) for t, v in enumerate(values)]
             values = [to_dense(b, self.num_states) for b in beliefs]
@@ -114,9 +114,9 @@ class Steps:
 
 
 def run_forward(prior: Belief, transition: AnyTransition, steps: Steps) -> tuple[list[Tensor], list[Tensor]]:
-    """Log-normalisers log c_t [B], with the scale restored, and filtered a_t [B, k], for each t.
+    """For each step, log c_t = log p(x_t | x_<t) [B] and a_t = p(z_t | x_<=t) [B, k].
 
-    A c_t below the smallest normal number, whose reciprocal might overflow, counts as zero."""
+    If the scaled c_t is below the smallest normal number, it counts as zero, because its reciprocal might overflow."""
     log_norms: list[Tensor] = []
     filtered: list[Tensor] = []
     for t in range(len(steps)):
@@ -137,24 +137,24 @@ def run_forward(prior: Belief, transition: AnyTransition, steps: Steps) -> tuple
 
 
 def last_step(values: Tensor, lengths: Tensor) -> Tensor:
-    """Each sequence's last entry, or the first if it has no steps: [B, T, k] -> [B, k]."""
+    """The values at each sequence's last step, or at step 0 if it has no steps: [B, T, k] -> [B, k]."""
     return values[torch.arange(len(values), device=values.device), (lengths - 1).clamp(min=0)]
 
 
 def or_prior(last: Tensor, prior: Tensor, lengths: Tensor) -> Tensor:
-    """`last` [B, k], or the prior for sequences without steps."""
+    """The last state distribution [B, k] of each sequence, or the prior if the sequence has no steps."""
     return torch.where((lengths == 0).unsqueeze(-1), prior, last)
 
 
 def last_belief(stacked: Tensor, steps: Steps) -> Belief:
-    """a_t and its live states at each sequence's last step, from a_t [B, T, k]. A sequence without steps has the
-    prior."""
+    """The state distribution and the live states at each sequence's last step, given p(z_t | x_<=t) [B, T, k]. If a
+    sequence has no steps, its distribution is the prior."""
     probs, ids = last_step(stacked, steps.lengths), steps.potentials.ids
     return Belief(probs, None if ids is None or any(steps.wide) else last_step(ids, steps.lengths))
 
 
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last a_t."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
     return torch.stack(log_norms, 1), last_belief(steps.stack(filtered), steps)
@@ -163,7 +163,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last a_t."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last state distribution."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
     stacked = steps.stack(filtered)
@@ -174,7 +174,7 @@ def filter(
 def adjoint(
     transition: AnyTransition, steps: Steps, log_norms: list[Tensor], filtered: list[Tensor], weights: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """b_t and w_t [B, k] for each t, given g [B, T]."""
+    """The backward recursion described above: b_t and w_t [B, k] for each step, given g [B, T] (`weights`)."""
     futures: list[Tensor] = []
     pulls: list[Tensor] = []
     message = torch.zeros_like(filtered[-1])
@@ -191,12 +191,12 @@ def adjoint(
 
 
 def possible(log_norms: Tensor) -> Tensor:
-    """g = 1 for every step of a possible sequence, 0 for an impossible one: [B, T]."""
+    """1 at every step of a sequence with positive probability, 0 at every step of the other sequences: [B, T]."""
     return (log_norms.sum(1, keepdim=True) > -torch.inf).to(log_norms.dtype).expand_as(log_norms)
 
 
 def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and p(z_t | x) [B, T, k]."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
     stacked = torch.stack(log_norms, 1)
@@ -207,12 +207,12 @@ def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, len
 class Expected(NamedTuple):
     """The result of `expect`."""
 
-    log_norms: Tensor  # [B, T]
+    log_norms: Tensor  # [B, T]: log p(x_t | x_<t)
     belief: Belief  # of the last step
-    entry: Tensor  # [B, k]: w_0 = d log p(x) / d prior
+    entry: Tensor  # [B, k]: d log p(x) / d prior
     starts: Tensor  # [B, k]: p(z_0 | x)
-    moves: Tensor  # expected transitions, as statistics of the operator's type
-    visits: Tensor  # [N, k]: expected visits of the rows of the table
+    moves: Tensor  # expected transitions, as the statistics of this type of transition
+    visits: Tensor  # [N, k]: how often each state is expected to emit each row of the table
 
 
 def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Potentials, lengths: Tensor) -> Expected:
@@ -232,7 +232,7 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
 
 
 def add_rows(potentials: Potentials, posterior: Tensor) -> Tensor:
-    """Sum posteriors [B, T, k] by observed table row: [N, k]."""
+    """Sum posteriors [B, T, k] over the steps that observe the same row of the table: -> [N, k]."""
     seen = posterior * (potentials.rows >= 0).unsqueeze(-1)
     rows, total = potentials.rows.clamp(min=0).flatten(), torch.zeros_like(potentials.table)
     if total.is_cuda:  # added in a fixed order, unlike by index_add
@@ -259,7 +259,7 @@ def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, le
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Sample paths [B, T] from p(z | x) given a_t [B, T, K], backwards by inversion of `uniform`; -1 in the padding."""
+    """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, K] and uniform numbers; -1 in the padding."""
     batch, steps, _ = filtered.shape
     path = torch.full((batch, steps), -1, dtype=torch.int64, device=filtered.device)
     for t in reversed(range(steps)):

@@ -1,5 +1,5 @@
-"""A function of a small problem on a GPU as one CUDA graph, because launching its kernels one by one would take longer
-than running them. The graph has a copy of the problem, and its results are copied."""
+"""Run a function of a small problem on a GPU as one CUDA graph, because launching its kernels one by one would take
+longer than running them. The problem is copied into the memory of the graph, and the results are copied out of it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 
 from trellis.transitions import Dense, Stacked
 
-SMALL = 1 << 22  # numbers of a problem, or of an intermediate result
-BUDGET = 1 << 23  # of all problems that have a graph
-LONGEST = 1024  # steps in a graph
+SMALL = 1 << 22  # size limit: numbers in the inputs of a problem, or in its largest intermediate result
+BUDGET = 1 << 23  # limit for the sum of these sizes over all problems that have a graph
+LONGEST = 1024  # maximum steps in a graph
 Problem = tuple[Any, ...]
 Graphs = dict[Hashable, Any]
 
 
 class Room(NamedTuple):
-    """Where graphs are kept, by how much the limits of their sizes are multiplied, and after how many calls of a shape
-    it is captured."""
+    """The captured graphs, the factor by which the size limits are multiplied, and the number of calls with a shape
+    that run without a graph before one is captured."""
 
     graphs: Graphs
     larger: int = 1
@@ -33,10 +33,10 @@ OF_BLOCKS = Room({}, larger=16, patience=4)  # for problems over live states, wh
 
 
 def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, room: Room = ROOM) -> Any:
-    """function(*problem). If the problem is small and its shape has been seen before, it is computed by a graph.
+    """function(*problem), computed by a CUDA graph if the problem is small and its shape has been seen before.
 
-    `numbers` is the size of the largest intermediate result. The function, which has this name, must not synchronise
-    with the device."""
+    `name` identifies the function. `numbers` is how many numbers its largest intermediate result has. The function must
+    not synchronise with the device."""
     graphs, larger, patience = room
     given = tensors_in(problem)
     size = max(numbers, sum(tensor.numel() for tensor in given))
@@ -50,8 +50,8 @@ def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers:
 
 
 def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -> Any:
-    """`replayed` for larger problems, if their potentials are over live states and none is missing. None if this is
-    another problem, or if its graph does not fit in memory."""
+    """Like `replayed`, but for larger problems over live states without missing observations. The result is None for
+    any other problem, and if the graph does not fit in memory."""
     _, transition, potentials, *_ = problem
     observed = potentials.ids is not None and potentials.all_observed and potentials.ids.shape[1] <= LONGEST
     if not (observed and isinstance(transition, Dense) and on_gpu(potentials.table)):
@@ -73,9 +73,10 @@ def is_recorded(given: list[Tensor]) -> bool:
 
 
 class Replay:
-    """A function of problems of one shape: run the first few times, then captured and replayed."""
+    """A function for problems of one shape. Its first few calls run directly; then it is captured as a CUDA graph, and
+    all further calls replay the graph."""
 
-    made: Any  # in the memory of the graph
+    made: Any  # the results, in the memory of the graph
 
     def __init__(self, function: Callable[..., Any], size: int, patience: int) -> None:
         self.function, self.size, self.patience, self.calls = function, size, patience, 0
@@ -109,7 +110,7 @@ class Replay:
 
 
 def by_kind(places: list[Tensor], values: list[Tensor]) -> list[list[tuple[Tensor, Tensor]]]:
-    """Pairs of tensors, grouped by type and layout."""
+    """Pairs of tensors, grouped by data type and layout."""
     found: dict[Hashable, list[tuple[Tensor, Tensor]]] = {}
     for pair in zip(places, values, strict=True):
         found.setdefault((pair[1].dtype, pair[1].is_contiguous()), []).append(pair)
@@ -133,7 +134,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def rebuilt(value: Any, found: Iterator[Tensor]) -> Any:
-    """The same object with other tensors."""
+    """A copy of nested tuples and dense transitions, with the tensors replaced by those of `found`, in order."""
     if isinstance(value, Tensor):
         return next(found)
     if isinstance(value, Dense | Stacked):
@@ -145,7 +146,7 @@ def rebuilt(value: Any, found: Iterator[Tensor]) -> Any:
 
 
 def described(value: Any) -> Hashable:
-    """The properties that problems must share to use the same graph."""
+    """The properties in which two problems must agree to use the same graph."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype, value.device
     if isinstance(value, Dense | Stacked):

@@ -1,6 +1,6 @@
 """The engine for small problems on a CPU: the NumPy kernels of banded.py, on tensors.
 
-A problem that they cannot solve reliably is left to homogeneous.py."""
+If these kernels cannot solve a problem reliably, homogeneous.py is used instead."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def fits(prior: Belief, transition: Any, potentials: Potentials, viterbi: bool =
 
 
 def arrays(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> Arrays:
-    """The problem as arrays, checked."""
+    """Convert a problem to arrays, and check their shapes and the observed rows."""
     first, matrix, table = (double(tensor) for tensor in (prior.probs, transition.matrix, potentials.table))
     rows, ends = potentials.rows.numpy(), lengths.numpy()
     check(rows.shape, table.shape[1], ends, matrix.shape, first.shape)
@@ -45,7 +45,7 @@ def double(tensor: Tensor) -> Array:
 
 
 class Solution:
-    """The outputs of a run as tensors of the problem's type."""
+    """The results of a `banded.Run` as tensors of the problem's data type."""
 
     def __init__(self, run: banded.Run, dtype: Any) -> None:
         self.run, self.dtype = run, dtype
@@ -61,28 +61,28 @@ class Solution:
 
 
 def solve(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> Solution | None:
-    """The solution, if there is a reliable one."""
+    """The solution, or None if it would not be reliable."""
     sequences, *chain = arrays(prior, transition, potentials, lengths)
     run = sequences.solve(*chain)
     return None if run is None else Solution(run, DTYPES[potentials.table.dtype])
 
 
 def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last belief."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution."""
     if not (found := solve(prior, transition, potentials, lengths)):
         return homogeneous.score(prior, transition, potentials, lengths)
     return found.log_norms(), found.last()
 
 
 def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, K] (zero in the padding) and the last state distribution."""
     if not (found := solve(prior, transition, potentials, lengths)):
         return homogeneous.filter(prior, transition, potentials, lengths)
     return found.log_norms(), found.tensor(found.run.filtered()), found.last()
 
 
 def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and p(z_t | x) [B, T, K]."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, K]."""
     if not (found := solve(prior, transition, potentials, lengths)):
         return homogeneous.smooth(prior, transition, potentials, lengths)
     return found.log_norms(), found.tensor(found.run.smoothed())

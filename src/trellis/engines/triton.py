@@ -16,7 +16,7 @@ from trellis.types import Belief, Potentials
 
 
 def operands(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Any, ...]:
-    """The operands of a `Run`."""
+    """The arguments of `Run` for this problem."""
     if isinstance(transition, SplitBlocks):
         norms = row_norms(transition.logits.detach()) - transition.entered
         return prior.probs, transition.logits, norms, potentials.gather(), lengths
@@ -26,13 +26,13 @@ def operands(prior: Belief, transition: Blocks, potentials: Potentials, lengths:
 
 
 def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:
-    """a_t of each sequence's last step, or the prior if it has none: [B, k]."""
+    """The state distribution at each sequence's last step, or the prior if the sequence has no steps: [B, k]."""
     return reference.or_prior(reference.last_step(alphas, lengths), prior, lengths)
 
 
 class Score(torch.autograd.Function):
-    """(log c_t [B, T], last a_t [B, k]) as a differentiable function of everything but the lengths. If the blocks are
-    `split`, the gradient of the logits includes what reaches them through the normalisers."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution [B, k], differentiable in every argument except the
+    lengths. If `split` is true, the gradient of the logits includes the part that flows through the row normalisers."""
 
     @staticmethod
     def forward(
@@ -53,9 +53,9 @@ class Score(torch.autograd.Function):
 
 
 class SetScore(torch.autograd.Function):
-    """`Score` for the blocks between a few sets of states. Blocks are computed from queries and keys [G, n, d] and
-    normalisers [G, n]. The argument `k` is a copy of the keys; its dtype is the precision of the products. The gradient
-    of the blocks is never stored."""
+    """Like `Score`, for blocks between G sets of n states. They are computed from queries and keys [G, n, d] and log
+    normalisers [G, n]. The argument `k` is a copy of the keys in the precision of the products. The gradient with
+    respect to the blocks is never stored."""
 
     @staticmethod
     def forward(
@@ -84,14 +84,14 @@ class SetScore(torch.autograd.Function):
 
 
 def score_sets(prior: Belief, transition: SetBlocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """`score`, with blocks stored in the precision of the products."""
+    """Like `score`, for `SetBlocks`; the blocks are stored in the precision of the products."""
     by_set = transition.queries, transition.keys, transition.norms, transition.rows
     norms, last = SetScore.apply(prior.probs, *by_set, potentials.gather(), lengths, transition.low)
     return norms, Belief(last)
 
 
 def score(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last a_t; differentiable."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
     if (
         isinstance(transition, SetBlocks)
         and transition.dtype is torch.bfloat16
@@ -104,13 +104,13 @@ def score(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Te
 
 
 def filter(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last a_t."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last state distribution."""
     norms, alphas = Run(*operands(prior, transition, potentials, lengths)).forward()
     return norms, alphas, Belief(last_belief(prior.probs, alphas, lengths))
 
 
 def smooth(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and p(z_t | x) [B, T, k]."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
     run = Run(*operands(prior, transition, potentials, lengths))
     norms, alphas = run.forward()
     return norms, run.adjoint(norms, alphas, reference.possible(norms), None, pairs=False)[1]

@@ -1,8 +1,9 @@
-"""The passes over one sequence with gaps: over all states at the gaps, and over live states at the other steps.
+"""Filtering, smoothing and Viterbi for one sequence with gaps. All states are live at the gaps.
 
-The recursions are those of reference.py. The transitions between two steps are computed once for all passes. Those
-between two adjacent gaps, of all pairs of states, are not kept: where they are computed piece by piece, one pass over
-the pieces does for the filter, the Viterbi scores and, at the last such place, the messages from the future."""
+The recursions are those of reference.py. The transition probabilities between two steps are computed once for all
+recursions. Between two adjacent gaps, they are the whole transition matrix, which is not stored. If it is computed
+piece by piece, one pass over the pieces serves the filter, the Viterbi scores and, for the last two adjacent gaps, the
+messages from the future."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from trellis.transitions import Softmax, Transition
 from trellis.transitions.pieces import best_sums, crossed
 from trellis.types import Belief, Potentials
 
-ENTRIES = 1 << 18  # sums of scores and log-probabilities at a time, which stay in the cache of a CPU
-KEPT = 1 << 27  # transitions that are kept
-Report = Callable[[float], object]  # told which share of the transitions between gaps is done
+ENTRIES = 1 << 18  # entries of a matrix that are processed at a time, so that they stay in the cache of a CPU
+KEPT = 1 << 27  # maximum transition probabilities that are stored
+Report = Callable[[float], object]  # called with the share of the work between adjacent gaps that is done
 
 
 class Solved(NamedTuple):
-    """The states of one sequence; probabilities are zero if the sequence has probability zero."""
+    """The state distributions and the Viterbi path of one sequence. If the sequence is impossible, the distributions
+    are zero from the first impossible step on."""
 
     log_norms: Tensor  # [T]: log p(x_t | x_<t)
     filtered: Tensor  # [T, K]: p(z_t | x_<=t)
@@ -34,7 +36,7 @@ class Solved(NamedTuple):
 
 
 class Passes:
-    """The passes over a batch of one sequence."""
+    """The recursions over time for a batch of one sequence."""
 
     def __init__(self, prior: Belief, transition: Transition, potentials: Potentials, report: Report = bool) -> None:
         self.transition, self.states, self.length = transition, transition.num_states, potentials.rows.shape[1]
@@ -50,7 +52,7 @@ class Passes:
         self.report = report
 
     def block(self, t: int) -> Tensor | None:
-        """The transitions from step t to the next one, [k, k']; None between two gaps."""
+        """The transition probabilities from step t to the next one, [k, k'], or None between two adjacent gaps."""
         if t in self.blocks:
             return self.blocks[t]
         if t in self.between_gaps:
@@ -71,7 +73,7 @@ class Passes:
         return weights[0], scale[0]
 
     def forward(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """log c_t, a_t [k] and the Viterbi scores [k] of each step."""
+        """For each step, log p(x_t | x_<t), p(z_t | x_<=t) [k] and the Viterbi scores [k]."""
         norms: list[Tensor] = []
         filtered: list[Tensor] = []
         scores: list[Tensor] = []
@@ -87,7 +89,7 @@ class Passes:
         return norms, filtered, scores
 
     def moved(self, t: int, probs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """A distribution and Viterbi scores of the states of step t, one step forward."""
+        """Take a state distribution and Viterbi scores from step t to the next one."""
         block = self.block(t)
         if block is not None:
             return probs @ block, best_of(block, scores)
@@ -96,7 +98,7 @@ class Passes:
         return self.crossed(t, probs, scores)
 
     def crossed(self, t: int, probs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """`moved` between two gaps, piece by piece."""
+        """Like `moved`, for two adjacent gaps: the transition matrix is computed piece by piece."""
         assert isinstance(self.transition, Softmax)
         place, all_of_them = self.between_gaps.index(t), len(self.between_gaps)
         last = place == all_of_them - 1
@@ -109,25 +111,26 @@ class Passes:
         return moved, best
 
     def ahead(self, t: int) -> Tensor:
-        """What is multiplied by A to give the message of step t: [k']."""
+        """The message of the next step times the likelihoods of its states, [k']. A times this is the message of step
+        t."""
         return self.message(t + 1) * self.weights(t + 1)[0]
 
     def message(self, t: int) -> Tensor:
-        """p(x_>t | z_t) up to scale: [k]."""
+        """The message of step t: p(x_>t | z_t), up to a constant factor: [k]."""
         for step in reversed(range(t, self.length)):
             if step not in self.messages:
                 self.messages[step] = self.pulled(step)
         return self.messages[t]
 
     def pulled(self, t: int) -> Tensor:
-        """The message of step t, given the next one."""
+        """The message of step t, computed from that of the next step."""
         if t == self.length - 1:
             return self.first.new_ones(len(self.names(t)))
         block, ahead = self.block(t), self.ahead(t)
         return scaled(self.transition.backward(ahead) if block is None else block @ ahead)
 
     def posterior(self, filtered: list[Tensor]) -> list[Tensor]:
-        """p(z_t | x) of each step, [k]: a_t times the message from the future, normalised."""
+        """p(z_t | x) of each step, [k], given p(z_t | x_<=t)."""
         _ = self.message(0)
         joint = [probs * self.message(t) for t, probs in enumerate(filtered)]
         return [torch.where(one.sum() > 0, one / one.sum(), 0.0) for one in joint]
@@ -137,7 +140,7 @@ class Passes:
         return self.path(self.forward()[2])
 
     def path(self, scores: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The path with the best Viterbi scores; ties go to the lowest position."""
+        """The path with the best Viterbi scores. Among equally good states, the first is chosen."""
         score, place = scores[-1].max(-1)
         path = [self.names(self.length - 1)[place]]
         for t in reversed(range(self.length - 1)):
@@ -150,7 +153,7 @@ class Passes:
 
 
 def best_of(block: Tensor, scores: Tensor) -> Tensor:
-    """max over z of scores(z) + log A(z, z'), a piece of A [k, k'] at a time: [k']."""
+    """For each z', the max over z of scores(z) + log A(z, z'), where A [k, k'] is processed piece by piece: [k']."""
     if len(block) <= block.shape[1]:
         parts = block.split(max(1, ENTRIES // len(block)), 1)
         return torch.cat([best_sums(part, scores) for part in parts])
@@ -164,8 +167,8 @@ def scaled(message: Tensor) -> Tensor:
 
 
 def solve(prior: Belief, transition: Transition, potentials: Potentials, report: Report = bool) -> Solved:
-    """Filter, smooth and find the Viterbi path of a batch of one sequence, which may have gaps. `report` is told the
-    share of the work between adjacent gaps that is done, if this work is large."""
+    """Filter, smooth and find the Viterbi path of a batch of one sequence, which may have gaps. `report` is called with
+    the share of the work between adjacent gaps that is done, if the transition matrix is computed piece by piece."""
     passes = Passes(prior, transition, potentials, report)
     norms, filtered, scores = passes.forward()
     both = filtered, passes.posterior(filtered)

@@ -94,7 +94,7 @@ class DenseStep(Operator):
 
 
 def cut(matrix: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """The entries matrix[..., before, after] of matrices [..., K, K], given states [..., k] and [..., k']: [..., k, k']."""
+    """The entries matrix[..., before, after] of matrices [..., K, K]: [..., k], [..., k'] -> [..., k, k']."""
     shape = (*before.shape, matrix.shape[-1])
     rows = matrix.expand(*shape[:-2], *matrix.shape[-2:]).gather(-2, before.unsqueeze(-1).expand(shape))
     return rows.gather(-1, after.unsqueeze(-2).expand(*before.shape, after.shape[-1]))
