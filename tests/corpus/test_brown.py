@@ -267,6 +267,22 @@ def test_words_that_are_not_agglomerated_have_no_class() -> None:
     assert 0 <= found.assignment[first] < 4
 
 
+def test_only_the_first_words_are_agglomerated(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged = list[int]()
+
+    def recorded(job: brown.Job, start: brown.Start, words: np.ndarray) -> brown.Start:
+        merged.extend(words)
+        return agglomerate(job, start, words)
+
+    agglomerate = brown.agglomerate
+    monkeypatch.setattr(brown, "agglomerate", recorded)
+    monkeypatch.setattr(brown, "MERGED_FIRST", 10)
+    tokens = np.random.default_rng(0).zipf(1.5, 3000).clip(max=40) - 1
+    found = brown_clusters(tokens, 5)
+    assert len(merged) == 10
+    assert set(found.assignment) == set(range(5))
+
+
 def test_cloned_classes_keep_the_counts() -> None:
     counts = np.array([3, 0, 2])
     assert cloned(3, counts).counts is counts

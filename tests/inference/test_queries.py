@@ -14,8 +14,9 @@ from trellis.emissions import Categorical
 from trellis.inference import queries
 from trellis.testing.close import assert_close
 from trellis.testing.oracle import SMALLEST_P, Paths, cells, chi_square, completions, log, marginal, sentences
-from trellis.testing.problems import distributions, transition_of
+from trellis.testing.problems import distributions, seeded, transition_of
 from trellis.transitions import Dense
+from trellis.transitions.varying import Blocks
 from trellis.types import Belief
 
 STATES, WORDS = 3, 3
@@ -51,6 +52,16 @@ class Case:
     def paths(self, b: int, tokens: np.ndarray) -> Paths:
         weights = np.where(tokens[:, None] < 0, 1.0, self.emission.T[tokens])
         return Paths(self.prior[b], self.matrices[: len(tokens) - 1], weights)
+
+
+@pytest.mark.parametrize("leading", [(4,), (3, 4)], ids=["shared", "per sequence"])
+def test_transitions_of_reversed_sequences(leading: tuple[int, ...]) -> None:
+    matrix = distributions(seeded(0), *leading, STATES, STATES)
+    lengths = torch.tensor([5, 2, 4])
+    found = queries.reverse(Blocks(matrix), lengths)
+    assert isinstance(found, Blocks)
+    for b, (own, length) in enumerate(zip(matrix.expand(3, 4, STATES, STATES), lengths.tolist(), strict=True)):
+        assert_close(found.dense()[b, : length - 1], own[: length - 1].flip(0).mT)
 
 
 @st.composite

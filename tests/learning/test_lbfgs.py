@@ -45,6 +45,17 @@ def test_the_minimum_of_a_curved_valley() -> None:
     assert np.abs(search.point - 1).max() < CLOSE
 
 
+def test_a_history_that_points_uphill_is_dropped() -> None:
+    function, _ = quadratic(0)
+    search = LBFGS(function, np.zeros(12), 6)
+    before = run(search, 3)[-1]
+    search.turns = [-turn for turn in search.turns]
+    assert search.direction() @ search.slope > 0
+    assert search.advance()
+    assert search.value < before
+    assert len(search.steps) == len(search.turns) == 1
+
+
 def test_the_history_speeds_it_up() -> None:
     counts = []
     for history in (1, 30):
