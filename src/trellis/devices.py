@@ -154,7 +154,8 @@ def seeded(seed: Any) -> torch.Generator:
 
 
 class Draws:
-    """Uniform numbers for `copies` of every sequence of a batch. Those of a sequence do not depend on the others."""
+    """Uniform numbers for `copies` of every sequence of a batch. The numbers of one sequence do not depend on the other
+    sequences."""
 
     def __init__(self, seed: int, lengths: list[int], copies: int) -> None:
         self.lengths, self.copies = lengths, copies

@@ -43,25 +43,25 @@ class Family:
     model
         A subclass of `trellis.models.base.PersistedModel`.
     learners
-        By `train.learner`, default first: (model, TrainConfig, total_steps) -> Learner.
+        The learners by name (`train.learner`), default first: functions (model, TrainConfig, total_steps) -> Learner.
     build
-        (RunConfig, corpus) -> untrained model.
+        A function (RunConfig, corpus) -> untrained model.
     choose
-        (RunConfig, corpus, device) -> RunConfig: options chosen from the text and the machine.
+        A function (RunConfig, corpus, device) -> RunConfig that chooses options for the text and the machine.
     read
-        (RunConfig, data) -> corpus; `data` is a text passed from Python, or None.
+        A function (RunConfig, data) -> corpus. `data` is a text passed from Python, or None.
     fit
-        (Job) -> Fitted.
+        A function (Job) -> Fitted that trains the model.
     evaluate
-        (model, corpus, RunConfig) -> Scores.
+        A function (model, corpus, RunConfig) -> Scores.
     report
-        (model) -> sections of the report.
+        A function (model) -> sections of the report.
     explore
-        (model, name, folder) -> what the explorer shows.
+        A function (model, name, folder) -> views, the answers that the explorer shows.
     exports
-        By format, default first: (model, path) -> None.
+        The exporters by format, default first: functions (model, path) -> None.
     imports
-        By file suffix: (path) -> model.
+        The importers by file suffix: functions (path) -> model.
     order
         The default order of the batches.
     data

@@ -143,7 +143,7 @@ def save_tensors(
 def write_tensors(
     file: BinaryIO, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """`save_tensors` to an open file."""
+    """Write named tensors and string metadata to an open file, with a checksum, in the format of `save_tensors`."""
     if CHECKSUM in (metadata or {}):
         raise TrellisError(f"The metadata cannot have the key {CHECKSUM!r}: the checksum of the file has that name.")
     arrays = {name: _as_tensor(name, value) for name, value in tensors.items()}

@@ -67,7 +67,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
-    """The options of `records_of` and `chunks_of`."""
+    """Add the options that `records_of` and `chunks_of` read."""
     parser.add_argument("-i", "--input", type=Path, metavar="FILE", help="a file or .gz file, or a folder or "
                         "quoted pattern of such files, in the order of their names (default: standard input)"
                         )  # fmt: skip

@@ -11,7 +11,7 @@ from trellis.errors import TrellisError
 AHEAD = 2  # chunks per process that are read before their turn
 A = TypeVar("A")
 
-_work: Callable[[Any], Any] | None = None  # of the processes, which are forked with it
+_work: Callable[[Any], Any] | None = None  # the function that the forked processes call
 
 
 def each_chunk(work: Callable[[Any], A], chunks: Iterable[Any], jobs: int, device: str) -> Iterator[A]:

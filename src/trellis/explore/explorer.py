@@ -45,7 +45,7 @@ class Explorer:
         return LANES if all(one.model.device.type == "cpu" for one in self.views) else 1
 
     def prepare(self, turn: Turn[Any]) -> None:
-        """Compute what takes long, for a thread in the background. A failure is kept for those who ask. From now on,
+        """Compute slow answers, in a thread in the background. If this fails, later requests report why. From now on,
         answers that take long are computed in the background, too."""
         for views in self.views:
             views.later = Later()
@@ -57,7 +57,8 @@ class Explorer:
                 logger.debug("background", exc_info=error)
 
     def answer(self, endpoint: Endpoint, given: Mapping[str, Any]) -> Answer:
-        """The answer to a request; raises TrellisError if a field is wrong, or the model has no such answer."""
+        """The answer to a request; raises TrellisError if a field is wrong, or the model does not support the
+        request."""
         values = read_fields(endpoint.fields, given)
         try:
             found = self.found(endpoint, dict(values))
@@ -108,7 +109,7 @@ class Explorer:
 
 
 def one_sentence(error: Exception) -> str:
-    """Why the map could not be computed."""
+    """A sentence that says why the map could not be computed."""
     reason = str(error) if isinstance(error, TrellisError) else limit_reached(error) or f"{type(error).__name__}."
     return f"The map of the states could not be computed: {reason}"
 

@@ -19,7 +19,7 @@ FILE, FORMAT, SCHEMA = "explore.safetensors", "trellis.explore", "1"
 
 
 class Kept:
-    """The file of a model. Without a folder, nothing is kept."""
+    """The file in which arrays computed from a model are kept. Without a folder, nothing is kept."""
 
     def __init__(self, model: Any, folder: Path | None) -> None:
         self.model, self.file = model, None if folder is None else folder / FILE

@@ -18,7 +18,7 @@ from trellis.tasks.lm import Evaluation, check_source, data_of
 
 LONGEST_SENTENCE = 100  # tokens
 MOST_TOKENS = 300  # of a text
-EXAMPLES, SAMPLES, SHORT = 3, 20, 16  # examples to show, out of so many samples of at most SHORT tokens
+EXAMPLES, SAMPLES, SHORT = 3, 20, 16  # examples to show, number of samples they are chosen from, maximum tokens
 
 
 class LanguageViews(Views):

@@ -22,7 +22,8 @@ class NotReadyError(Exception):
 
 
 class Work:
-    """A function in a thread of its own. It is given a function to call with the share that is done."""
+    """Runs a function in a thread of its own. The function gets a callback, and calls it with the share of work
+    done."""
 
     def __init__(self, key: Hashable, function: Callable[[Callable[[float], None]], Any]) -> None:
         self.key, self.progress, self.asked = key, 0.0, time.monotonic()
@@ -46,7 +47,7 @@ class Later:
         self.lock, self.work = Lock(), None  # type: tuple[Lock, Work | None]
 
     def ask(self, key: Hashable, function: Callable[[Callable[[float], None]], Any], doing: str) -> Any:
-        """The result of a function, or NotReadyError until it is there."""
+        """The result of a function; raises NotReadyError until the result has been computed."""
         with self.lock:
             work = self.work
             if work is None or (work.ended and (work.key != key or stopped(work))):

@@ -97,8 +97,8 @@ def at_level(tables: StateTables, vocabulary: list[str], level: Level) -> dict[s
 
 
 def renumbered(words: np.ndarray, others: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """A table from word ids to numbers, the most frequent first; -1 stays -1, in the last place. And the word ids by
-    number."""
+    """New numbers for the word ids in use, the most frequent word first: a table from word ids to numbers, in which -1
+    (the last place) stays -1, and the word id of each number."""
     used = np.concatenate([words[words >= 0], np.asarray(others, np.int64)])
     names, counts = np.unique(used, return_counts=True)
     names = names[np.argsort(-counts, kind="stable")]

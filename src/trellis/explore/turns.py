@@ -28,8 +28,7 @@ class BusyError(Exception):
 
 
 class Limited(TorchFunctionMode):
-    """While this is entered, operations of torch in this thread raise BusyError after some seconds, or once the event
-    is set."""
+    """A context in which torch operations of this thread raise BusyError after some seconds, or once `stop` is set."""
 
     def __init__(self, seconds: float, stop: Event) -> None:
         super().__init__()
@@ -42,7 +41,7 @@ class Limited(TorchFunctionMode):
 
 
 class Job:
-    """A function that waits for a lane; it may run for some seconds, as long as it is wanted."""
+    """A function that waits for a free thread. It is stopped after some seconds, or when its client has gone away."""
 
     def __init__(self, function: Callable[[], Any], seconds: float) -> None:
         self.function, self.seconds, self.future, self.stop = function, seconds, Future[Any](), Event()

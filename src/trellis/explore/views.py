@@ -35,7 +35,7 @@ class Views:
 
     views: ClassVar[tuple[str, ...]] = ()
     failure = ""  # why the background work has ended, if it failed
-    later: Later | None = None  # for answers that take long, where those who ask can ask again
+    later: Later | None = None  # computes slow answers in the background, if the page can ask again
 
     def __init__(self, model: Any, name: str = "", folder: Path | None = None) -> None:
         """`name` is how the command line refers to the model; `folder` is that of its file, if there is one."""
@@ -137,7 +137,7 @@ def point(line: Mapping[str, Any], name: str) -> Answer:
 
 
 def views_of(model: PersistedModel, name: str = "", folder: Path | None = None) -> Views:
-    """The views of a model, by its family."""
+    """The views that the family of a model defines."""
     return find_family(model.family).load("explore")(model, name, folder)
 
 

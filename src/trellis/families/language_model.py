@@ -36,7 +36,8 @@ def evaluate(model: LanguageModel, corpus: Corpus, run: RunConfig) -> Scores:
 
 
 def baseline_orders(corpus: Corpus, config: EvalConfig) -> list[int]:
-    """1, 2, and eval.ngram (or the longest that the sentences have), unless the training text is too long for that."""
+    """The orders of the n-gram models for comparison: 1, 2, and `eval.ngram` (or the longest that the sentences have).
+    If the training text is too long for that, only 1 and 2."""
     split = corpus["train"]
     if config.ngram and split.tokens.size > config.ngram_tokens:
         limit = f"{config.ngram_tokens:,} tokens (eval.ngram_tokens)"

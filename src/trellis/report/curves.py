@@ -67,7 +67,7 @@ class Curves(NamedTuple):
 
     @property
     def steps_per_epoch(self) -> float | None:
-        """None if fewer than two epochs were completed."""
+        """The mean number of steps per epoch; None if fewer than two epochs were completed."""
         done = max((moment.epoch for moment in self.moments), default=0.0)
         return next((one.step / done for one in self.moments if one.epoch == done), 0.0) if done >= 2 else None
 

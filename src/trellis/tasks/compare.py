@@ -209,7 +209,8 @@ def mixtures(scored: list[Scored], valid: list[Scored], interpolated: bool, cach
 
 
 def with_names(models: Sequence[Model] | Mapping[str, Model], device: str) -> list[Entry]:
-    """Models and their names: those given, or their files, or their families, numbered where several are the same."""
+    """The models with their names: the given names, else those of their files or families. Equal families are
+    numbered."""
     given = list(models.values() if isinstance(models, Mapping) else models)
     families = [one.name for one in given if isinstance(one, LanguageModel)]
     found, seen = [], Counter[str]()

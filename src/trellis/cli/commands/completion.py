@@ -58,7 +58,7 @@ def describe(parser: argparse.ArgumentParser, name: str = "", summary: str = "")
 
 
 def bash(found: list[Command]) -> Iterator[str]:
-    """The longest matching command determines the words; file names complete everything else."""
+    """A bash script: the longest command that matches the line determines the words offered, besides file names."""
     yield "_trellis() {"
     yield '  local words="" values="" previous="${COMP_WORDS[COMP_CWORD-1]}" line="${COMP_WORDS[*]:1:COMP_CWORD-1} "'
     yield '  case "$line" in'
@@ -73,7 +73,7 @@ def bash(found: list[Command]) -> Iterator[str]:
 
 
 def zsh(found: list[Command]) -> Iterator[str]:
-    """The same script, by zsh's emulation of bash completion."""
+    """The script for zsh: that for bash, run by zsh's emulation of bash completion."""
     yield "autoload -U +X compinit && compinit"
     yield "autoload -U +X bashcompinit && bashcompinit"
     yield from bash(found)

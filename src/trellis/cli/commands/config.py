@@ -24,7 +24,7 @@ such as "brown:" or "neural, nested:". These options have an effect only with th
 `emission = "brown"` or `params = "neural"`, or only with the named readers, learners or schedules.
 
 This page is generated: `trellis config --markdown > docs/options.md`."""
-SECTIONS = {"data": "data", "model": "config", "train": "train"}  # and the part of a family that has its options
+SECTIONS = {"data": "data", "model": "config", "train": "train"}  # the sections, and the part of a family for each
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

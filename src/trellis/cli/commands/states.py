@@ -22,7 +22,7 @@ SUMMARIES = {
 
 
 def shown(ranked: Sequence[tuple[Any, float]]) -> Sequence[tuple[Any, float]]:
-    """The first, and those that are not improbable."""
+    """The first pair (name, probability), and those of the next pairs whose probability is at least SHOWN."""
     return [*ranked[:1], *(pair for pair in ranked[1:] if pair[1] >= SHOWN)]
 
 

@@ -22,7 +22,7 @@ from trellis.models.files import find_model, load
 from trellis.options import choose, whole
 
 PREFIXES = 4, 6, 10, 20  # prefix lengths in bits; the full path is an attribute too
-LONGEST = 1_000_000  # numbers of a vector
+LONGEST = 1_000_000  # maximum dimension of a vector
 SWEEPS = 5  # mean-field sweeps: enough that the mean-field approximation dominates the error
 
 Sentences = Sequence[Sequence[str]]
@@ -125,7 +125,7 @@ def fhmm_posterior(model: Any, sentences: Sentences) -> Encoded:
 def lds_centred(model: Any, sentences: Sentences) -> Encoded:
     """Smoothed vectors minus their mean over the sentence.
 
-    The mean depends mostly on the topic, which does not help a tagger on another kind of text."""
+    The mean depends mostly on the topic, and knowing the topic does not help a tagger on another kind of text."""
     return [rows - rows.mean(0) for rows in model.embed(sentences, "smoothed")]
 
 

@@ -55,7 +55,7 @@ class Checkpoints:
             raise TrellisError(f"The checkpoint does not match the text ({error}); choose another folder.") from error
 
     def offer(self, state: Callable[[], State]) -> None:
-        """Save the state if it is time to."""
+        """Save the state if `seconds` have passed since the last save."""
         if self.save is not None and 0 < self.seconds <= time.monotonic() - self.saved:
             self.save(state())
             self.saved = time.monotonic()

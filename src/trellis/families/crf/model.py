@@ -73,7 +73,8 @@ class Features(NamedTuple):
 
 
 class CRF(nn.Module):
-    """p(y | x) = exp(sum_t s_t(y_t) + sum_t A(y_{t-1}, y_t)) / Z, with s_t = sum_{a in ids_t} W_a + d_t V.
+    """p(y | x) = exp(sum_t s_t(y_t) + sum_t A(y_{t-1}, y_t)) / Z, where s_t = sum_{a in ids_t} W_a + d_t V. Token t has
+    the attributes ids_t and the real-valued features d_t; W, V and A are weights.
 
     W is sparse: only `pairs` of an attribute and a label have a weight (default: all of them). As in crfsuite, there
     are no start or end weights: attributes mark sentence boundaries."""

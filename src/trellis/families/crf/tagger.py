@@ -162,7 +162,7 @@ class CRFTagger(Tagger):
             yield beside(own, *more)
 
     def features(self, attributes: Iterable[Attributes], words: Words, encoded: list[Encoded]) -> Features:
-        """The input of the CRF."""
+        """The features of sentences, as the CRF reads them."""
         return self.beside_vectors(bags_of(attributes, self.index.get), words, encoded)
 
     def beside_vectors(self, bags: Bags, words: Words, encoded: list[Encoded]) -> Features:
@@ -299,7 +299,7 @@ def sections(model: CRFTagger) -> list[Markup]:
 
 
 def bags_of(attributes: Iterable[Attributes], number: Callable[[str], int | None]) -> Bags:
-    """The attributes of every token that have a number."""
+    """The numbers of the attributes of every token; attributes without a number are dropped."""
     ids, offsets = array("i"), array("q", [0])
     for token in chain.from_iterable(attributes):
         ids.extend(i for i in map(number, token) if i is not None)

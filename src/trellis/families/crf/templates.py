@@ -19,7 +19,7 @@ Template = Callable[[Sequence[str], Sequence[str] | None], Attributes]
 
 
 def around(values: Sequence[str], t: int, window: int = WINDOW) -> list[str]:
-    """The values at t - window ... t + window, with markers outside the sentence."""
+    """The values at t - window ... t + window. Positions outside the sentence have markers instead of values."""
     last = len(values)
     return [values[i] if 0 <= i < last else EDGES[i >= last] for i in range(t - window, t + window + 1)]
 
@@ -53,7 +53,7 @@ def shape(word: str) -> str:
 
 
 def short_shape(word: str) -> str:
-    """The shape with runs collapsed."""
+    """The shape of a word, with each run of equal characters reduced to one."""
     return _RUNS.sub(r"\1", shape(word))
 
 

@@ -11,7 +11,7 @@ MOST = 10**9  # states of a layer
 
 @dataclass(frozen=True)
 class FHMMConfig(ModelConfig):
-    """The number and size of the layers, and how they jointly emit words."""
+    """The layers of a factorial HMM, their numbers of states, and how the layers jointly emit words."""
 
     family: str = "fhmm"
     layers: int = option(3, "number of chains, each with `states` states", within="[1, 1000]")
@@ -26,7 +26,7 @@ class FHMMConfig(ModelConfig):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The states of each layer: `layer_states`, or `layers` times `states`."""
+        """The number of states of each layer, from `layer_states`, or from `layers` and `states`."""
         if not self.layer_states:
             return (self.states,) * self.layers
         try:

@@ -19,8 +19,8 @@ class Seen(NamedTuple):
     """Tokens and their mean field; a missing word is -1."""
 
     words: Tensor  # [n]
-    probs: Tensor  # [n, S]: q
-    tilts: Tensor  # [n, S]: c
+    probs: Tensor  # [n, S]: q, the probabilities of states
+    tilts: Tensor  # [n, S]: c, see `mean_field`
 
     @classmethod
     def of(cls, batch: Batch, field: Field) -> Self:
@@ -46,7 +46,8 @@ def guess_visits(params: LayeredParams) -> Tensor:
 def scale(params: LayeredParams, seen: Seen, running: Tensor, pseudocount: float) -> None:
     """Iterative scaling: theta_xmk += log(target / expected) / M. If the target were the visits of the batch itself,
     this would raise the bound of the batch. Here, the target is the running visits per token [V, S], rescaled so that
-    words are as frequent as in the corpus and states as frequent as in the batch (share'):
+    words have their frequency in the corpus, freq, and states their share of the batch, share' (their share of the
+    running visits is share):
         freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount) share'_mk / share_mk.
     The pseudocount shrinks rare words towards the overall state frequencies. With one layer this is stepwise EM."""
     slope, tiny = emission_slope(params.emission(), *seen), torch.finfo(running.dtype).tiny

@@ -22,7 +22,8 @@ SMALLEST = {torch.float32: 1e-6, torch.float64: 1e-30}  # see `floor`
 
 
 class LogLinear:
-    """theta [V, S] concatenates the layers, S = sum_m K_m; bias [V]. There are K = prod_m K_m joint states."""
+    """Log-linear emissions with weights theta [V, S], the layers concatenated (S = sum_m K_m), and bias [V]. There are
+    K = prod_m K_m joint states."""
 
     def __init__(self, theta: Tensor, bias: Tensor, sizes: Sequence[int]) -> None:
         self.theta, self.bias, self.sizes = theta, bias, tuple(sizes)
@@ -135,8 +136,8 @@ def loud(silence: Tensor) -> Tensor:
 
 
 def floor(dtype: torch.dtype, layers: int) -> float:
-    """A constant added to every activity, so that products over layers stay positive and can be divided. The bound
-    remains valid, since this only raises activities."""
+    """A constant added to every a_m(x) of the bound, so that products over layers stay positive and can be divided. The
+    bound remains valid, since this only raises a_m(x)."""
     return max(SMALLEST[dtype], torch.finfo(dtype).tiny ** (0.8 / layers))
 
 

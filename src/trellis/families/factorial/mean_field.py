@@ -71,8 +71,8 @@ class Step(NamedTuple):
 
 
 def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
-    """`weights` [n, K_m] is sum_x of the activity of the other layers times exp(theta - shift); `total` [n, 1] is sum_x
-    of the activity of all layers."""
+    """The new tilt and penalty of a layer. `weights` [n, K_m] is the sum over words of the product of the other layers'
+    a(x) times exp(theta - shift). `total` [n, 1] is the sum over words of the product of all layers' a(x)."""
     tilt = weights.log() + shift
     return Step(tilt, tilt)
 
@@ -142,7 +142,7 @@ class Ascent:
         return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
-        """Multiply the product of activities by those of the layers `enter`, and divide it by the activity of layer m.
+        """Multiply the product of a(x) over layers by those of the layers `enter`, and divide it by that of layer m.
 
         Returns sum_x of the product times the table of layer m: [n, K_m + 1]."""
         changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
@@ -161,7 +161,7 @@ class Ascent:
         return (self.weights[self.out] * self.reach).sum(-1)
 
     def walk(self, m: int, potentials: Tensor) -> None:
-        """Forward-backward through layer m with new potentials [n, K_m]."""
+        """Run forward-backward on layer m with new potentials [n, K_m], and store the posteriors."""
         self.potentials[m] = self.spread(potentials)
         result = discrete.smooth(*chain(self.chains, m, self.potentials[m], self.lengths))
         self.probs[m], self.log_norms[:, m] = result.probs, result.log_likelihood

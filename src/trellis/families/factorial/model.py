@@ -84,7 +84,7 @@ class FHMM(GradientModel, StateModel):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """States of each layer."""
+        """The number of states of each layer."""
         return self.params.sizes
 
     @property
@@ -175,7 +175,7 @@ class FHMM(GradientModel, StateModel):
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None, sweeps: int = SWEEPS) -> tuple[Tensor, Tensor]:
         """The most probable path of every layer under the mean field, [B, T, M] (-1 in the padding), and the bound on
-        log p(x) [B]. With noisy-or emissions, the exact Viterbi path and log p(z, x)."""
+        log p(x) [B]. With noisy-or emissions, returns the exact Viterbi path and log p(z, x)."""
         if not self.has_bound:
             path, log_prob = discrete.viterbi(*self.exact().sentences(tokens), lengths)
             layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)

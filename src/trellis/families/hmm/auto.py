@@ -29,9 +29,9 @@ SHARE = 0.85  # fraction of the budget to plan for; the rest is a margin for val
 FEW_TYPES, OFTEN = 512, 100  # up to this many types, each this often on average, states are contexts of symbols
 MOST_CLONES, MOST_CONTEXTS = 192, 4096  # maximum number of states of a symbol, and of all symbols together
 ROW_PSEUDOCOUNT = 5.0  # pseudocount of all transitions from a state, relative to counts of the whole text
-FEWEST_STEPS, PATIENCE = 200, 10  # of a training with a given number of states
+FEWEST_STEPS, PATIENCE = 200, 10  # minimum steps, and patience, if the user sets the number of states
 SIZES = 128, 64, 32, 16, 8  # states per class
-FEWEST_TOKENS = 100_000  # that nets are trained on, in all epochs together
+FEWEST_TOKENS = 100_000  # minimum for training nets, summed over all epochs
 TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
 KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
 
@@ -56,8 +56,8 @@ class Candidate(NamedTuple):
 
 
 def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
-    """If `model.states` is auto, the run with all options filled in, else the run with enough epochs. Logs the
-    choice."""
+    """The run with options chosen for the text and the machine, if `model.states` is auto. Otherwise, the run with more
+    epochs if the text is small. Logs the choice."""
     if run.model.states:
         return with_epochs(run, corpus)
     facts = facts_of(corpus, run.batches.order or corpus.order, device)
@@ -117,7 +117,7 @@ def filled(run: RunConfig, options: dict[str, Any]) -> RunConfig:
 
 
 def limit_of(run: RunConfig) -> float:
-    """The seconds to plan for."""
+    """The training time in seconds to plan for: a share of the budget, or the usual time without a budget."""
     return SHARE * seconds_of(run.budget) if run.budget else USUAL_TIME
 
 
@@ -132,8 +132,8 @@ def facts_of(corpus: Corpus, order: str, device: str) -> Facts:
 def plan(
     candidates: Sequence[Candidate], tokens: int, speed: Callable[[dict[str, Any]], float], limit: float
 ) -> tuple[dict[str, Any], str, float]:
-    """The first candidate that can be trained within `limit` seconds, else the last: its options, the reason for it,
-    and the expected time. `speed` returns the seconds per token of some options."""
+    """The options of the first candidate that can be trained within `limit` seconds (or else of the last), the reason
+    for this choice, and the expected time. `speed(options)` returns the seconds per token."""
     for chosen in candidates:
         epoch = tokens * speed(chosen.options)
         if chosen is candidates[-1] or chosen.fewest * epoch <= limit:
@@ -143,7 +143,7 @@ def plan(
 
 
 def candidates(facts: Facts) -> Iterator[Candidate]:
-    """Settings for a text, best first."""
+    """Candidate settings for a text, best first."""
     if facts.contexts:
         yield from of_contexts(facts)
     else:
@@ -152,7 +152,8 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
 
 
 def of_contexts(facts: Facts) -> Iterator[Candidate]:
-    """Few types: each state is a symbol in a context. Records are learned by batch EM, which keeps rare contexts."""
+    """Candidates for a text with few types: each state is a symbol in a context. If the text consists of records, they
+    are trained by batch EM, which keeps rare contexts."""
     clones = MOST_CLONES
     while clones > 1 and num_contexts(facts, clones) > MOST_CONTEXTS:
         clones = clones * 3 // 4
@@ -176,7 +177,7 @@ def of_contexts(facts: Facts) -> Iterator[Candidate]:
 
 
 def num_contexts(facts: Facts, clones: int) -> int:
-    """The number of states if each symbol has at most this many."""
+    """The number of states if each symbol has at most `clones` states."""
     return int(np.minimum(facts.contexts, clones).sum())
 
 
@@ -207,7 +208,7 @@ def of_nets(facts: Facts) -> Iterator[Candidate]:
 
 
 def of_large_nets(facts: Facts) -> Iterator[Candidate]:
-    """Words on a GPU: the recipes of docs/large-hmm.md, with fewer states for less text."""
+    """Candidates for words on a GPU: the recipes of docs/large-hmm.md, with fewer states for less text."""
     states = power_of_two(facts.tokens / 14, 1024, 65536)
     while states >= 1024:
         options = nets(states, min(128, states // 32, most_classes(facts)), "neural") | {
@@ -244,7 +245,8 @@ def nets(states: int, classes: int, params: str) -> dict[str, Any]:
 
 
 def of_tables(facts: Facts) -> Candidate:
-    """Words, if nets would take too long: tables, trained by stepwise EM, with epochs of a few seconds."""
+    """The candidate for words if nets would take too long: tables trained by stepwise EM, in epochs of a few
+    seconds."""
     classes = num_classes(facts)
     options = {
         "model.states": 16 * classes,

@@ -1,4 +1,4 @@
-"""Examples of states in the training text: where each state is most probable."""
+"""Examples of states: the tokens of the validation or training text at which each state is most probable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALLEST = 0.1  # posterior of a state at an example
 
 
 class Concordance:
-    """The most probable states of every token of the beginning of a text."""
+    """The most probable states of every token at the beginning of a text."""
 
     def __init__(self, model: HMM) -> None:
         self.model = model
@@ -55,7 +55,7 @@ class Concordance:
 
     @torch.no_grad()
     def live(self) -> int:
-        """The number of states that are live at a token."""
+        """The number of states that can emit a token (its live states)."""
         support = self.model.parts().emission.support
         return self.model.num_states if support is None else support.shape[1]
 

@@ -15,7 +15,7 @@ PARAMS = {
     "lowrank": "trellis.families.hmm.parameters.lowrank:LowRankParams",
     "lowrank-table": "trellis.families.hmm.parameters.lowrank:LowRankTable",
 }
-NETS = ("neural", "nested", "lowrank")  # those with embeddings
+NETS = ("neural", "nested", "lowrank")  # parameterisations with embeddings
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from trellis.storage import atomic_write
 
 @torch.no_grad()
 def to_arrays(model: HMM) -> dict[str, np.ndarray]:
-    """startprob [K] of a new sentence, transmat [K, K] and emissionprob [K, V] with rows that sum to one, words [V]."""
+    """Arrays by name: startprob [K] of a new sentence, transmat [K, K] and emissionprob [K, V], with rows that sum to
+    one, and words [V]."""
     prior, transition, emission, _ = model.chain()
     probs = {"startprob": prior.probs[0], "transmat": transition.dense(), "emissionprob": emission.dense().exp().T}
     arrays = {name: value.double().cpu().numpy() for name, value in probs.items()}

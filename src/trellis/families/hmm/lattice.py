@@ -21,7 +21,7 @@ WORDS = 3  # words in a state's label
 
 @torch.no_grad()
 def sentence_trellis(model: HMM, sentence: Text) -> Trellis:
-    """Posteriors, pairwise posteriors and the Viterbi path of a sentence, over its most probable states."""
+    """The posteriors of states and transitions and the Viterbi path of a sentence, over its most probable states."""
     tokens = model.encode_line(sentence, eos=True)
     prior, transition, emission, _ = model.chain()
     found = lattice(solve(prior, transition, emission.potentials(tokens)), transition, MOST_STATES, WORTH)

@@ -39,7 +39,7 @@ from trellis.types import Batch, Belief, Counts
 LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix
 LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 29}  # maximum entries of transition blocks in memory while scoring
 BLOCKS_SHARE = 256  # on a GPU, also at most one entry for this many bytes of its memory
-OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text that occupancy is estimated from
+OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text: streams, tokens per window, windows
 LARGEST_BELIEFS = 1 << 25  # maximum entries of state distributions in memory while scoring
 SETTLED = "settled."  # prefix of the saved long-run distributions
 
@@ -135,7 +135,7 @@ class HMM(GradientModel, ChainModel):
         return state.reset(where)
 
     def continued(self, batch: Batch, state: Carry | None) -> Carry:
-        """The state before a batch: carried over, or reset for rows that are fresh or new."""
+        """The state distribution before each sequence of a batch: carried over, or reset to the start of a text."""
         if state is None or len(state.fresh) < len(batch.tokens):
             return self.start(len(batch.tokens))
         return state.reset(batch.fresh)
@@ -157,7 +157,7 @@ class HMM(GradientModel, ChainModel):
         return emission.predict(state.prior(start, transition).probs)
 
     def log_likelihood(self, batch: Batch, state: Carry | None) -> tuple[Tensor, Carry]:
-        """log p(batch) and the state after it; in training, under a dropout sample.
+        """log p(batch) and the state distribution after the batch; in training, under a dropout sample of the model.
 
         Does not synchronise with the device if all sequences have equal lengths."""
         draw = (self.dropout.draw(self.params.partition) if self.training else None) or WHOLE
@@ -177,13 +177,13 @@ class HMM(GradientModel, ChainModel):
         return self.dropout.anneals
 
     def advance(self, done: float) -> float:
-        """Set the dropout rate by the progress of training."""
+        """Set the dropout rate for the fraction of training that is done, and return the rate."""
         self.dropout.advance(done)
         return self.dropout.now
 
     @torch.no_grad()
     def counts(self, batch: Batch, state: Carry | None) -> tuple[Counts, Carry]:
-        """Expected sufficient statistics of a batch for EM, and the state after it."""
+        """Expected sufficient statistics of a batch for EM, and the state distribution after the batch."""
         return expect(self.parts(), batch.tokens, batch.lengths, self.continued(batch, state))
 
     def state_to_tensors(self, state: Carry) -> dict[str, Tensor]:
@@ -209,7 +209,7 @@ class HMM(GradientModel, ChainModel):
         return sentence_trellis(self, text)
 
     def finish(self, train: Split) -> None:
-        """Estimate the occupancy of a large model from the training text: iterating its transitions would be slow."""
+        """Estimate the occupancy of the states from the training text, unless parameters are dense tables."""
         if not isinstance(self.params, TableParams):
             batches = Streams(train, OCCUPANCY_LANES, OCCUPANCY_WINDOW)
             self.visits, self.ending = estimate_long_run(self, islice(batches, OCCUPANCY_BATCHES))

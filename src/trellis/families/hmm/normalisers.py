@@ -10,7 +10,7 @@ from trellis.families.hmm.model import HMM
 from trellis.transitions import LazySoftmax, Softmax
 
 NORMS = "norms"  # the name of the array
-LARGE = 8_192  # states
+LARGE = 8_192  # minimum number of states of a large model
 CHECKED, EXACT = 16, 1e-3  # how many of the normalisers in a file are checked, and how exactly
 
 

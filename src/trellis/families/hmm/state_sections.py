@@ -179,7 +179,7 @@ def tinted(token: str, prob: float) -> Markup:
 
 
 def follower(one: Follower, listed: bool) -> Markup:
-    """A link to the row, if there is one."""
+    """A possible successor with its probability, as a link if the table has a row for it."""
     shown = element("span", word(one.name, LONGEST_WORD), title=one.hint)
     return element(
         "div", element("a", shown, href=f"#{one.anchor}") if listed else shown, element("small", percent(one.prob))

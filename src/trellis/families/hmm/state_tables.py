@@ -75,8 +75,8 @@ class ByWord:
         self.ends = np.append(self.begins[1:], len(best))
 
     def links(self, tiles: Iterable[np.ndarray]) -> Links:
-        """For each row of the tiles of a table [n, K], the most probable words' groups: their most probable state, and
-        the sum."""
+        """For each row of a table of probabilities [n, K], given in tiles: the groups with the largest sums, each with
+        its most probable state and its sum."""
         found = [self.some(tile) for tile in tiles]
         return Links(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 

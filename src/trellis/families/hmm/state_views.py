@@ -33,7 +33,7 @@ MOST_ROWS = 12  # of its predecessors, successors and neighbours
 SKETCH = 64  # dimensions of the vectors of states without embeddings
 MOST_MATCHES = 50  # words that begin with a query
 WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
-MOST_PAIRS = 1 << 24  # states times words, of a model whose states are named by known words
+MOST_PAIRS = 1 << 24  # states times words, up to which names of states exclude <unk>
 LONGEST_LABEL = 24  # characters of a state's name on the map
 DIGITS = 5  # of positions and occupancies on the map
 
@@ -61,7 +61,8 @@ class StateViews(LanguageViews):
 
     @property
     def examples(self) -> list[str]:
-        """Samples. Those of a large model take long, so they are drawn in the background."""
+        """Sampled sentences. In a large model, sampling takes long, so there are none until the background work is
+        done."""
         ready = self.model.num_states < LARGE or "examples" in vars(self)
         return super().examples if ready else []
 
@@ -72,7 +73,7 @@ class StateViews(LanguageViews):
 
     @cached_property
     def unigram(self) -> Tensor:
-        """p(word) under the occupancy: [V]."""
+        """p(word) if states are distributed like the occupancy: [V]."""
         with torch.no_grad():
             return self.model.parts().emission.predict(self.occupancy).exp()
 
@@ -211,7 +212,7 @@ class StateViews(LanguageViews):
 
     @torch.no_grad()
     def state(self, state: int) -> Answer:
-        """One state."""
+        """The words, successors, predecessors, similar states and contexts of one state."""
         if state >= self.model.num_states:
             raise TrellisError(f"There is no state {state}; the states are 0 to {self.model.num_states - 1}.")
         _, transition, emission = self.model.parts()

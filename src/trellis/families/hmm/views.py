@@ -80,7 +80,7 @@ class HMMViews(StateViews):
 
     @cached_property
     def chain(self) -> Chain:
-        """The chain of a new sentence."""
+        """The prior, transition and emission of a new sentence."""
         with torch.no_grad():
             return self.model.chain()
 
@@ -124,7 +124,7 @@ class HMMViews(StateViews):
         return {"items": items, "command": self.python(f"predict({text!r}, {top})")}
 
     def carriers(self, prior: Tensor, word: str) -> list[Answer]:
-        """The states that are most probable given that a distribution over states [K] emits the word."""
+        """The most probable states after the word is observed, given their distribution [K] before it."""
         weights = prior * self.model.parts().emission.log_probs(self.model.vocab.index[word]).exp()
         return self.ranked(weights / weights.sum(), CARRIERS)
 

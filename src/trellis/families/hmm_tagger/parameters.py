@@ -22,7 +22,8 @@ INNER = "words."
 
 
 class TaggedParams(SavedParams):
-    """`words` has p(x | z) and the chain; p(y | z) comes from logits [Y, K]; kinds[x] is x's spelling class or -1."""
+    """Parameters of the chain and of p(x | z) (`words`), and logits [Y, K] of p(tag y | z). kinds[x] is the spelling
+    class of word x, or -1."""
 
     kind = "tagged"
     kinds: Tensor  # [V]

@@ -40,7 +40,7 @@ class Filter:
 
 
 class Statistics(NamedTuple):
-    """Averages over the text, under the posterior."""
+    """Posterior expectations, averaged over the text."""
 
     state: np.ndarray  # E[x_t x_t'] [h, h]
     moved: np.ndarray  # E[x_{t+1} x_t'] [h, h]
@@ -58,8 +58,8 @@ class Sweep(NamedTuple):
 
 
 def sweep(model: Filter, covariances: Covariances, horizon: int, workers: int) -> Sweep:
-    """The only part whose cost depends on the words: two products with every lag, Psi_k K' and Psi_k' K', with only a
-    few [n, h] arrays in memory."""
+    """The recursions over lags, the only part whose cost depends on the number n of words: two products with the
+    covariance at every lag, Psi_k K' and Psi_k' K'. Only a few [n, h] arrays are in memory."""
     _, _, _, H, J, P = model.steady
     gain = model.gain
     ahead = now = np.zeros_like(gain)  # Y_{k+1}, Y_k

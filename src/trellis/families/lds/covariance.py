@@ -15,7 +15,7 @@ COLUMNS = 16  # columns multiplied by a Hankel matrix at a time
 
 
 class Lagged(LinearOperator):
-    """scale (counts / T) scale - left right', [n, n]."""
+    """The covariance of words at one lag: scale (counts / T) scale - left right', [n, n]."""
 
     def __init__(self, counts: sparse.csr_array, total: float, scale: np.ndarray, left: np.ndarray, right: np.ndarray):
         super().__init__(np.float64, counts.shape)

@@ -22,7 +22,7 @@ from trellis.training.state import TrainState
 
 @dataclass
 class Moment:
-    """A training checkpoint: the model of an iteration, and its validation log-likelihood."""
+    """A training checkpoint: the model after an iteration, and its validation log-likelihood."""
 
     iteration: int
     nats: float

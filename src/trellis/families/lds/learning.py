@@ -45,7 +45,7 @@ def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words
 def fit_lds(
     vocab: Vocabulary, moments: Moments, dim: int = 100, iterations: int = 10, seed: int = 0, **settings: Any
 ) -> LDS:
-    """Subspace identification and up to `iterations` of EM, fewer if an update fails.
+    """Learn an LDS by subspace identification and up to `iterations` iterations of EM, fewer if an update fails.
 
     `settings` are the other options of `LDSConfig`. `pseudocounts` per word reduce the scale of rare words. The
     pseudocounts of `noise_prior` increase the noise and prevent overfitting of rare words. Simpler types of `noise`

@@ -21,11 +21,11 @@ from trellis.options import choose
 
 
 class IndefiniteError(TrellisError):
-    """The noise would have a negative variance."""
+    """Raised if the noise would have a negative variance."""
 
 
 class Whitening:
-    """The coordinates of w, given by frequencies mu [n] and scales s [n]; Cov w = diag(mu s^2) - m m'."""
+    """The coordinates of w, given by frequencies mu [n] and scales s [n]; Cov w = diag(mu s^2) - m m', m = mu s."""
 
     def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
         """`pseudocount` and `prior` are frequencies, counts / T; without `whiten`, words are not scaled."""

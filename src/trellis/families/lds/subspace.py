@@ -29,8 +29,8 @@ class Spectrum(NamedTuple):
 def identify(covariances: Covariances, dim: int, blocks: int = 4, seed: int = 0) -> dict[str, Parameters]:
     """Two candidates that differ in the state noise.
 
-    - "unit" assumes that it is white in the coordinates of the SVD. It is often better on text.
-    - "moments" solves for it. It is exact on the moments of an LDS."""
+    - "unit" assumes white state noise in the coordinates of the SVD, and is often better on text.
+    - "moments" solves for the state noise, and is exact on the moments of an LDS."""
     spectrum = decompose(covariances, dim, blocks, seed)
     return {name: start(spectrum, covariances.coordinates) for name, start in CANDIDATES.items()}
 

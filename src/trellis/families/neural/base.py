@@ -73,7 +73,7 @@ class NeuralModel(GradientModel, LanguageModel):
         return inside(self.log_probs(features, tokens), lengths), after
 
     def score_window(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """`score` if no sequence ends before the last step; does not synchronise with the device."""
+        """Like `score`, for sequences of which none ends before the last step; does not synchronise with the device."""
         words = torch.cat([state["words"], tokens], 1)
         features, memory = self.read(words[:, :-1], state)
         return self.log_probs(features, tokens), {"words": words[:, tokens.shape[1] :], **memory}

@@ -103,7 +103,7 @@ class Reader:
             raise self.error(f"expected {line}, found {text(self.line)!r}.")
 
     def refuse(self, level: Level, where: np.ndarray, sentence: str) -> None:
-        """Raise an error about the first n-gram of a level where the mask is true."""
+        """Raise an error about the first n-gram of a level for which the mask `where` is true."""
         if where.any():
             raise self.error(sentence, int(level.lines[np.argmax(where)]))
 

@@ -70,7 +70,7 @@ def count_orders(
 
 
 def count_order(trie: Trie | None, split: Split, vocab: Vocabulary, cross_sentences: bool) -> Counted:
-    """The n-grams of a text of the next order after the trie's."""
+    """The n-grams of a text that are one word longer than the longest n-grams of the trie, and their counts."""
     runs = Sums(merge, size=lambda run: run[0].size)
     for text in chunks(vocab, split, len(trie.sizes) if trie else 0):
         runs.add(keys_of(trie, text, vocab, cross_sentences) if trie else np.unique(text.numpy(), return_counts=True))
@@ -115,7 +115,7 @@ def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
 
 
 def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, cross_sentences: bool) -> Counted:
-    """The n-grams of the next order after the trie's that end in the new part of a chunk."""
+    """The n-grams, one word longer than the longest of the trie, that end in the new part of a chunk."""
     before = len(trie.sizes)
     parents, last = trie.walk(text)[-1][0, before - 1 : -1], text[0, before - 1 : -1]
     whole = parents >= 0
@@ -181,7 +181,8 @@ def links(trie: Trie) -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """D[0 .. 3+] from the counts of counts: D[i] = i - (i + 1) Y n_{i+1} / n_i, Y = n_1 / (n_1 + 2 n_2)."""
+    """The discounts D[0 .. 3+]: D[i] = i - (i + 1) Y n_{i+1} / n_i, Y = n_1 / (n_1 + 2 n_2), where n_i n-grams have the
+    count i."""
     n = np.bincount(np.minimum(counts, 5), minlength=6)[:5].astype(float)
     if not n[1:].all():
         return FALLBACK

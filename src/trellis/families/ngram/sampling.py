@@ -32,7 +32,7 @@ class Sampler(NamedTuple):
 
     @classmethod
     def of(cls, model: NGram) -> Sampler | None:
-        """None if the model is not interpolated, as some ARPA files are not."""
+        """The sampler of a model; None if the model is not interpolated, like those of some ARPA files."""
         trie, (parents, suffixes) = model.trie, links(model.trie)
         probs, backoffs = model.log_probs.double().exp().cpu().numpy(), model.backoffs.double().exp().cpu().numpy()
         levels, own = list(pairwise(trie.bounds)), [np.empty(0)]
@@ -64,7 +64,7 @@ class Sampler(NamedTuple):
 
 
 def sample_tokens(model: NGram, sampler: Sampler, n: int, max_tokens: int, seed: int) -> Tensor:
-    """As `LanguageModel.sample_tokens`."""
+    """Sample n token sequences, as `LanguageModel.sample_tokens` does."""
     generator, context, drawn = seeded(seed), model.start(n), list[Tensor]()
     ended = torch.zeros(n, dtype=torch.bool, device=model.device)
     while len(drawn) < max_tokens and not bool(ended.all()):

@@ -81,7 +81,7 @@ class PCFGConfig(ModelConfig):
 
     @property
     def live(self) -> int:
-        """Preterminals that can emit a word, at least."""
+        """The minimum number of preterminals that can emit a word."""
         return self.preterminals // self.classes if self.emission == "brown" else self.preterminals
 
 

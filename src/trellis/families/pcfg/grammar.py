@@ -20,7 +20,7 @@ from torch import Tensor
 
 from trellis.emissions import Categorical
 
-TIGHT = 1e-6  # if the finite trees have this much less than all probability, it is divided out
+TIGHT = 1e-6  # if finite trees have a probability below one minus this, it is divided out
 POWERS, NEWTON = 200, 100  # iterations at most
 CONVERGED = 1e-14
 
@@ -63,7 +63,7 @@ class Grammar:
 
     @cached_property
     def right_step(self) -> Tensor:
-        """The same for right children."""
+        """G'[r, s] = sum_A u_Ar w_As: a nonterminal rewritten by rank r, as the right child of rank s."""
         return self.to_ranks(self.rights[: self.nonterminals].T).T
 
     @cached_property
@@ -136,7 +136,7 @@ def is_tight(children: Tensor) -> bool:
 
 
 def solve_mass(left: Tensor, right: Tensor, left_words: Tensor, right_words: Tensor) -> Tensor:
-    """The smallest solution g [R] of g = (a + g G)(b + g G')."""
+    """The smallest solution g [R] of g = (a + g G)(b + g G'), where G, G', a and b are the arguments, in this order."""
 
     def newton(inner: Tensor, given: tuple[Tensor, ...]) -> Tensor:
         G, H, a, b = given

@@ -95,7 +95,7 @@ class _Everything:
 
 
 class Gaps(NamedTuple):
-    """Sentences whose gaps are to be filled, complete or (with a closure) not."""
+    """Sentences whose gaps are to be filled. With a closure, the sentences may continue after their last word."""
 
     grammar: Grammar
     closure: Closure | None

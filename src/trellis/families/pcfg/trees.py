@@ -173,7 +173,8 @@ def best_product(one: Tensor, other: Tensor) -> Tensor:
 
 
 class Sampler:
-    """Samples trees of a sentence given its words, from the inside chart: column `row` of a batch."""
+    """Samples trees of a sentence given its words, from the inside chart of the sentence with index `row` in a
+    batch."""
 
     def __init__(self, grammar: Grammar, charts: Charts, words: np.ndarray, row: int) -> None:
         given = (charts.inside, charts.left, charts.right, charts.scales)
@@ -191,7 +192,7 @@ class Sampler:
             return drawn(weights.cumsum(), random)
 
         def child(start: int, stop: int, table: np.ndarray, step: np.ndarray) -> tuple[int, int, Any]:
-            """A child with these probabilities of symbols [N + P], and of ranks [R] of a wide one."""
+            """Sample a child from probabilities of symbols [N + P] and, if it has two words or more, of ranks [R]."""
             if stop - start == 1:
                 return start, stop, (self.count + draw(table[self.count :] * self.words[start]), -1)
             rank = draw(self.inner[begin(self.total, stop - start) + start] * step)

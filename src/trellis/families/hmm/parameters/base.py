@@ -36,7 +36,8 @@ class Params(nn.Module, ABC):
 
     @abstractmethod
     def parts(self, draw: Draw = WHOLE) -> Parts:
-        """Start, transition and emission over the states that `draw` keeps, and the entry transitions into them."""
+        """Start, transition and emission over the states that `draw` keeps, and the transitions from any state into
+        them."""
 
 
 class SavedParams(Params):

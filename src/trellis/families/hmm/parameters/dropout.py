@@ -17,7 +17,7 @@ class Draw(NamedTuple):
     """One dropout sample: the states `ids` that are kept, renumbered.
 
     `partition` has the classes of the kept states; if None, every state can emit every word. If `step` is given, single
-    starts and transitions are dropped too, by a hash."""
+    start states and transitions, selected by a hash, have probability zero."""
 
     ids: Tensor | None = None  # [K'], ascending, hence grouped by class
     partition: Partition | None = None
@@ -31,14 +31,14 @@ class Draw(NamedTuple):
         return None if self.step is None else draw_mask(self.seed, self.step, rows, columns, self.rate)
 
     def starts(self, logits: Tensor) -> Tensor:
-        """Set dropped starts to -inf: [K] -> [K]."""
+        """Set the logits of dropped start states to -inf: [K] -> [K]."""
         states = torch.arange(-1, len(logits), device=logits.device)
         mask = self.mask(states[:1], states[1:])
         return logits if mask is None else logits.masked_fill(~mask.keeps()[0], -torch.inf)
 
 
 class Dropout(nn.Module):
-    """Generates dropout samples from (seed, number of the sample), so that they are the same after a resume.
+    """Draws dropout samples. The n-th sample depends only on the seed and n, so a resumed run draws the same samples.
 
     States are dropped from each class of a `partition`, or from all `states` if there are no classes. As training
     progresses, the rate changes from `rate` to `end` in a few equal stages (see `advance`)."""

@@ -18,7 +18,7 @@ from trellis.kernels.rows import times
 
 
 class FeatureMap(nn.Module, ABC):
-    """See the module docstring."""
+    """Maps vectors x [n, d] to log phi(x) [n, F'], for the features to compute (all if None)."""
 
     num_features: int
 
@@ -81,7 +81,7 @@ def gaussian(features: int, dim: int) -> Tensor:
 
 
 def orthogonal(features: int, dim: int) -> Tensor:
-    """Gaussian rows, orthogonal within each group of d: [F, d]."""
+    """Gaussian rows; the rows of each group of d are orthogonal: [F, d]."""
     turns, triangles = torch.linalg.qr(torch.randn(-(-features // dim), dim, dim))
     turns = turns * triangles.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # makes them uniformly distributed
     return turns.flatten(0, 1)[:features] * torch.randn(features, dim).norm(dim=-1, keepdim=True)

@@ -15,7 +15,7 @@ LINEAR_BELOW = -20.0  # below this, log(log(1 + exp(s))) equals s in double prec
 
 
 def of_product(function: Callable[[Tensor], Tensor]) -> Kernel:
-    """The kernel whose logarithm is a function of the inner product."""
+    """The kernel whose logarithm is the given function of the inner product."""
     return lambda x, y: function(x @ y.mT)
 
 

@@ -25,9 +25,9 @@ from trellis.transitions.sum import SumEntry
 class LowRankParams(NeuralParams):
     """`NeuralParams` with u_z = f_move(e_z) and v_z = e'_z, both divided by the square root of the temperature.
 
-    A band weight is exp(c b) N_z / K with learned b. It is relative to the mean weight of the row, N_z / K, because phi
-    has no fixed scale; weight decay shrinks it towards that mean. c = d / 4 makes b learn as fast as products of
-    vectors."""
+    Let N_z be the sum of phi(u_z) . phi(v_z') over all z'. A band weight is exp(c b) N_z / K with learned b: it is
+    relative to the mean N_z / K, because phi has no fixed scale, and weight decay shrinks it towards this mean. With c
+    = d / 4, b learns as fast as products of vectors."""
 
     kind = "lowrank"
     drops = ("state",)
@@ -88,7 +88,8 @@ class LowRankTable(Tables):
         return {"row_logits": rows, "column_logits": (self.num_states, self.num_features)}
 
     def factors(self, rows: Tensor | None, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
-        """p(f | z) of the states `rows` (all if None), p(z' | f) of the states that the draw keeps, and log N_z."""
+        """p(f | z) of the states `rows` (all if None), p(z' | f) of the states that the draw keeps, and the logarithms
+        of the row sums."""
         left = self.row_logits[:, : self.num_features]
         left = left if rows is None else take(left, rows)
         right = self.column_logits if draw.ids is None else self.column_logits[draw.ids]

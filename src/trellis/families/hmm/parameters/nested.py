@@ -21,7 +21,7 @@ class NestedParams(NeuralParams):
     """`NeuralParams` with p(z' | z) = p(c' | z) p(z' | z, c') for the class c' of z':
 
         p(c' | z) ∝ exp(f_move(e_z) . g_c' + h_c'),    p(z' | z, c') ∝ exp(f_move(e_z) . e'_z') over the states of c'.
-    State dropout leaves p(c' | z) as it is."""
+    g_c' and h_c' are the embedding and the bias of class c'. State dropout does not change p(c' | z)."""
 
     kind = "nested"
     drops: ClassVar[tuple[str, ...]] = ("state",)

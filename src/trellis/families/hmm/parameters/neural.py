@@ -2,6 +2,7 @@
 
     p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z'), or another kernel of the two
     p(x | z)  ∝ exp(f_emit(e_z) . w_x + b_x)    over the words that z can emit
+Here e are embeddings of states (e' as targets), w those of words, f are nets, and a and b_x are learned weights.
 Only the parameters of states that a dropout sample keeps are computed.
 """
 
@@ -106,7 +107,7 @@ def every_logit(states: Tensor, words: Tensor, support: Tensor | None, dtype: to
 
 
 class NeuralParams(WordParams):
-    """See the module docstring; `config` has the options."""
+    """Residual nets over embeddings of states and words, with the formulas in the module docstring."""
 
     kind = "neural"
     drops: ClassVar[tuple[str, ...]] = ("state", "unstructured")
@@ -149,7 +150,7 @@ class NeuralParams(WordParams):
 
     def embed_roles(self, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings of states as sources and targets of transitions, and as emitters. Each table is read once. Inputs
-        of nets have the precision of products."""
+        of nets have the dtype `self.dtype`."""
         low: dict[int, tuple[Tensor, Tensor]] = {}
         for role in ("in", "emission"):
             table = self.roles[role]

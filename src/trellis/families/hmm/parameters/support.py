@@ -1,4 +1,4 @@
-"""The states that can emit each word, and are live at its tokens: all, k of them [V, k], or those of its class."""
+"""The states that can emit each word: all states, k of them [V, k], or the states of the word's class."""
 
 import math
 from collections.abc import Callable, Sequence
