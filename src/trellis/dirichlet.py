@@ -1,6 +1,6 @@
 """The M-step of a categorical distribution, and Dirichlet posteriors.
 
-Convention throughout: a pseudocount p is a Dirichlet prior of p + 1."""
+Convention throughout: a pseudocount p is a Dirichlet prior with parameter p + 1."""
 
 import torch
 from torch import Tensor
@@ -11,10 +11,10 @@ from trellis.kernels import estimates
 def most_probable(
     counts: Tensor, pseudocount: float | Tensor, old: Tensor, dim: int = -1, keep_zeros: bool = True
 ) -> Tensor:
-    """argmax of sum (counts + pseudocount) log p over distributions p along `dim`: [..., n].
+    """The M-step: the distributions p along `dim` that maximise sum (counts + pseudocount) log p, [..., n].
 
-    Where the `old` probability is zero it stays zero, unless `keep_zeros` is False. A distribution without counts is
-    unchanged."""
+    A probability that is zero in `old` stays zero, unless `keep_zeros` is False. If counts + pseudocount is zero
+    everywhere, the distribution keeps its `old` probabilities."""
     if dim == -1 and (kernels := estimates.fused(counts, pseudocount, old)):
         return kernels.rows(counts, pseudocount, old, keep_zeros)
     weights = (counts + pseudocount).clamp(min=0)
@@ -25,14 +25,14 @@ def most_probable(
 
 
 def expected_log(concentration: Tensor, dim: int = -1) -> Tensor:
-    """E[log p] under Dirichlet distributions along `dim`."""
+    """E[log p] under Dirichlet distributions with these parameters, along `dim`."""
     if estimates.fused(concentration, 0.0, concentration) is estimates.arrays:
         return estimates.arrays.expected_log(concentration, dim)
     return torch.digamma(concentration) - torch.digamma(concentration.sum(dim, keepdim=True))
 
 
 def divergence(posterior: Tensor, prior: Tensor, logs: Tensor) -> Tensor:
-    """KL between Dirichlet distributions, given E[log p] under the first: [..., n] each -> [...]."""
+    """KL(posterior || prior) of Dirichlet distributions; `logs` is E[log p] under the posterior: [..., n] -> [...]."""
     if estimates.fused(posterior, 0.0, prior) is estimates.arrays:
         return estimates.arrays.divergence(posterior, prior, logs)
     normaliser = torch.lgamma(posterior.sum(-1)) - torch.lgamma(prior.sum(-1))

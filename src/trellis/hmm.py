@@ -1,4 +1,4 @@
-"""The classes of `hmmlearn.hmm`: to move a script to Trellis, change this import."""
+"""Replacements for the classes of `hmmlearn.hmm`: to move a script to Trellis, import them from `trellis.hmm`."""
 
 from trellis.estimators.base import BaseHMM as BaseHMM
 from trellis.estimators.categorical import CategoricalHMM as CategoricalHMM

@@ -16,9 +16,10 @@ from trellis.types import Counts
 
 
 class Prior(NamedTuple):
-    """The M-step prior of each component; None leaves a component unchanged.
+    """The priors of start, transition and emission in the M-step. A component whose prior is None is not updated.
 
-    A pseudocount p is a Dirichlet prior of p + 1. Non-categorical emissions have their own type of prior."""
+    A number p is a pseudocount: a Dirichlet prior with parameter p + 1. Non-categorical emissions have their own type
+    of prior."""
 
     start: float | Tensor | None = 0.0
     transition: float | Tensor | None = 0.0
@@ -27,7 +28,7 @@ class Prior(NamedTuple):
 
     @classmethod
     def same(cls, pseudocount: float) -> Prior:
-        """The same pseudocount for every component."""
+        """A Prior with the same pseudocount for every component."""
         return cls(pseudocount, pseudocount, pseudocount)
 
 
@@ -35,8 +36,8 @@ class Parts:
     """The parts of an HMM: start p(z_0) [K], transition p(z' | z) and emission p(x | z), normalised.
 
     The start may be a function that is called on first use. Under state dropout, the parts describe the model over the
-    states `kept` [K'], and `entry(ids)` returns the transitions from states [R] of the full model into the kept
-    states."""
+    states `kept` [K'], and `entry(ids)` returns the transitions from the states `ids` [R] of the full model into the
+    kept states."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Parts:
         return self.given_start() if callable(self.given_start) else self.given_start
 
     def started(self) -> Parts:
-        """The same parts with the start evaluated."""
+        """The same parts; if the start is a function, it is called."""
         return Parts(self.start, self.transition, self.emission, self.entry, self.kept)
 
     def __iter__(self) -> Iterator[Any]:
@@ -68,7 +69,7 @@ class Parts:
         return Parts(self.given_start, self.transition, emission, self.entry, self.kept)
 
     def maximised(self, counts: Counts, prior: Prior) -> Parts:
-        """Apply the M-step of each component, over all states."""
+        """Return new parts, over all states, after an M-step with these expected counts and priors."""
         if prior.constraints is not None:
             return prior.constraints.maximised(self, counts, prior._replace(constraints=None))
         start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
@@ -81,7 +82,7 @@ class Parts:
 
 
 def countable(transition: Transition) -> Countable:
-    """Return the transition if it has sufficient statistics, else raise."""
+    """Return the transition if it has an M-step, that is, if it is `Countable`; raise an error otherwise."""
     if not isinstance(transition, Countable):
         raise TrellisError(f"{type(transition).__name__} transitions have no M-step; train them by gradient.")
     return transition

@@ -1,4 +1,5 @@
-"""Named tuples shared across packages: B sequences, T steps, K states, k live states, V symbols."""
+"""Named tuples shared across packages: B sequences, T steps, K states, V symbols, and k live states, which are those
+that can emit the observed symbol."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ class Batch(NamedTuple):
 
     tokens: Tensor  # [B, T] int64; -1 marks a missing observation
     lengths: Tensor  # [B] int64
-    fresh: Tensor  # [B] bool: this row begins a new sequence, so its carried-over state is reset
+    fresh: Tensor  # [B] bool: whether this row begins a new sequence instead of continuing that of the last batch
     equal_lengths: bool = False  # known statically: every length is T
     all_fresh: bool | None = None  # known statically: all rows are fresh (True) or none is (False)
-    total: int | None = None  # tokens in the rows of all processes, if this process has some of them
-    idle: bool = False  # there was no row left for this process: it repeats another's, which must not count
+    total: int | None = None  # tokens in the rows of all processes, if this process has only some of the rows
+    idle: bool = False  # no row was left for this process: it repeats a row of another one, which must not be counted
 
     @property
     def num_tokens(self) -> int:
@@ -40,7 +41,7 @@ class Belief(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The live states of every step, as rows of a few distinct sets: ids[b, t] = sets[rows[b, t]]."""
+    """The live states of every step, if there are few distinct sets of them: step t of b has sets[rows[b, t]]."""
 
     sets: Tensor  # [G, k] int64
     rows: Tensor  # [B, T] int64
@@ -52,10 +53,11 @@ class Groups(NamedTuple):
 
 
 class Potentials(NamedTuple):
-    """Potentials as rows of a table, such as one row per word: log o_t(z) = table[rows[b, t], z].
+    """The likelihood o_t(z) of each observation in state z, as rows of a table: log o_t(z) = table[rows[b, t], z].
 
-    Row -1 is a missing observation: o_t = 1 for every state, or exp(missing). If `ids` is given, column i of step t
-    refers to the live state ids[b, t, i], and o_t = 0 for all other states. If `ids` is None, all states are live.
+    The table may have one row per word, for example. Row -1 stands for a missing observation, for which o_t(z) = 1, or
+    exp(missing[z]) if `missing` is given. If `ids` is given, column i of step t refers to the live state ids[b, t, i],
+    and o_t(z) = 0 for all other states z. If `ids` is None, all states are live.
     """
 
     table: Tensor  # [N, k]
@@ -67,7 +69,7 @@ class Potentials(NamedTuple):
 
     @classmethod
     def of(cls, log_potentials: Tensor, ids: Tensor | None = None) -> Potentials:
-        """Wrap explicit log-potentials [B, T, k]."""
+        """Potentials from the values log o_t(z) of every step: [B, T, k]."""
         batch, steps, live = log_potentials.shape
         rows = torch.arange(batch * steps, device=log_potentials.device).view(batch, steps)
         return cls(log_potentials.reshape(-1, live), rows, ids)
@@ -84,7 +86,7 @@ class Potentials(NamedTuple):
         return not self.all_observed and bool(self.gaps(lengths).any())
 
     def checked(self, lengths: Tensor) -> Potentials:
-        """The same potentials, marked as complete if they are over live states and no observation is missing."""
+        """The same potentials; `all_observed` is set if they are over live states and no observation is missing."""
         return self if self.ids is None else self._replace(all_observed=not self.has_gaps(lengths))
 
     def gather(self) -> Tensor:
@@ -94,18 +96,18 @@ class Potentials(NamedTuple):
         return take(self.table, self.rows.clamp(min=0)).masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
 
     def first_ids(self) -> Tensor | None:
-        """The live states of the first step, [B, k]; None if all are live."""
+        """The live states of the first step, [B, k]; None if all states are live."""
         if self.ids is None or (not self.all_observed and bool((self.rows[:, 0] < 0).any())):
             return None
         return self.ids[:, 0]
 
     def first(self, sequence: int, length: int) -> Potentials:
-        """The first steps of one sequence."""
+        """The potentials of the first `length` steps of one sequence."""
         ids = None if self.ids is None else self.ids[sequence : sequence + 1, :length]
         return self._replace(rows=self.rows[sequence : sequence + 1, :length], ids=ids, groups=None)
 
     def widen(self, num_states: int) -> Potentials:
-        """The same potentials over all K states, -inf outside the live ones."""
+        """The same potentials over all K states: -inf for states that are not live."""
         if self.ids is None:
             return self
         batch, steps = self.rows.shape
@@ -119,11 +121,11 @@ class Filtered(NamedTuple):
 
     log_norms: Tensor  # [B, T]: log p(x_t | x_<t), zero in the padding
     probs: Tensor  # [B, T, k]: p(z_t | x_<=t), zero in the padding
-    belief: Belief  # the filtered distribution at each sequence's last step, to carry over
+    belief: Belief  # the filtered distribution at each sequence's last step, where the next batch continues
 
 
 class Posterior(NamedTuple):
-    """The result of forward-backward; all zero for a sequence of probability zero."""
+    """The result of forward-backward. The posterior of a sequence of probability zero is all zero."""
 
     log_likelihood: Tensor  # [B]
     probs: Tensor  # [B, T, k]: p(z_t | x)
@@ -135,7 +137,7 @@ class Counts(NamedTuple):
     log_likelihood: Tensor  # scalar, float64
     start: Tensor  # [K]
     transition: Tensor  # statistics in the layout of the transition; [K, K] if dense
-    emission: Tensor  # expected visits [N, k] of (table row, state); after an E-step, in the layout of the emission
+    emission: Tensor  # how often each state emits each table row [N, k]; after an E-step, the emission's statistics
 
     def plus(self, other: Counts, scale: float = 1.0) -> Counts:
         """self + scale * other."""

@@ -26,7 +26,7 @@ class Vectors(NamedTuple):
 
 
 class Top(NamedTuple):
-    """The most probable symbols of each state, in descending order."""
+    """The most probable symbols of each state, in descending order of probability."""
 
     values: Tensor  # [K, n]: log p(symbol | state)
     indices: Tensor  # [K, n]: the symbols; -1 where the state cannot emit so many
@@ -41,8 +41,8 @@ class Emission(ABC):
 
     @property
     def per_state(self) -> Mapping[str, int]:
-        """The names of the tensors with an entry for each state, and the dimension that runs over states. If there are
-        none, emissions of this type cannot be tied or frozen."""
+        """The names of the attributes with an entry for each state, and the dimension of each that runs over states. If
+        there are none, emissions of this type cannot be tied or frozen."""
         return {}
 
     @abstractmethod
@@ -73,8 +73,7 @@ class Emission(ABC):
         return self._with(found, len(states))
 
     def keeping(self, frozen: Tensor, old: Self) -> Self:
-        """A copy of this emission in which the states marked by `frozen` [K] have the parameters of another
-        emission."""
+        """A copy of this emission in which the states marked by `frozen` [K] have the parameters of `old`."""
         ids, kept = frozen.nonzero().squeeze(-1), {}
         for name, value in self._by_state():
             axis = self.per_state[name]
@@ -87,7 +86,7 @@ class Emission(ABC):
         return ((name, getattr(self, name)) for name in self.per_state)
 
     def _with(self, tensors: Mapping[str, Tensor], num_states: int) -> Self:
-        """A copy with other tensors."""
+        """A copy in which the given attributes are replaced."""
         kind, found = type(self), object.__new__(type(self))
         kept = {k: v for k, v in vars(self).items() if not isinstance(getattr(kind, k, None), cached_property)}
         found.__dict__.update(kept, **tensors, num_states=num_states)
@@ -150,13 +149,13 @@ class SymbolEmission(Emission):
         return Top(values, indices.masked_fill(values == -torch.inf, -1))
 
     def only(self, allowed: Tensor) -> SymbolEmission:
-        """Restrict to the allowed symbols [V] bool; not renormalised."""
+        """The same emission over the allowed symbols only ([V] bool), without renormalisation."""
         from trellis.emissions.categorical import Categorical
 
         return Categorical(self.dense().masked_fill(~allowed.unsqueeze(-1), -torch.inf), None, self.num_states)
 
     def log_totals(self) -> Tensor:
-        """log sum_x p(x | state) over all symbols x: [K]. Zero unless symbols were removed."""
+        """log sum_x p(x | state) over all symbols x: [K]. Zero, unless `only` has removed symbols."""
         return torch.cat([some.logsumexp(0) for some in self.by_state()])
 
     def sample(self, states: Tensor, generator: torch.Generator | Draws | None = None) -> Tensor:

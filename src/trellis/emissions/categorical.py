@@ -58,7 +58,7 @@ class Categorical(SymbolEmission):
     def maximised(self, statistics: Tensor, prior: float | Tensor) -> Categorical:
         """The MAP distribution of each state over the words it can emit; the pseudocount is a scalar or [V, k].
 
-        Unlike in transitions, probabilities of zero can become positive, within the support."""
+        Unlike those of transitions, probabilities of zero can become positive, within the support."""
         support = self.support
         if support is None and (kernels := estimates.fused(statistics, prior, self.table)):
             return self.with_table(kernels.log_columns(statistics, prior, self.table))

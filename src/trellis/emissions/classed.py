@@ -32,7 +32,7 @@ class Likelihoods(ABC):
 
     @abstractmethod
     def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-        """The function sum_z p(z) p(x | z), [B, K] -> [B, n], for some symbols [n] or all."""
+        """A function from p(z) [B, K] to sum_z p(z) p(x | z) [B, n], for the given symbols x [n] or for all."""
 
     @cached_property
     def whole(self) -> Callable[[Tensor], Tensor]:
@@ -51,8 +51,8 @@ class Likelihoods(ABC):
 
 
 class DenseLikelihoods(Likelihoods):
-    """All states can emit all symbols. The table is ordered by state, so that the symbols of a state are adjacent in
-    memory."""
+    """Likelihoods in which all states can emit all symbols. The table is ordered by state, so that the symbols of a
+    state are adjacent in memory."""
 
     def __init__(self, emission: SymbolEmission) -> None:
         super().__init__(emission)
@@ -74,7 +74,7 @@ class DenseLikelihoods(Likelihoods):
 
 
 class SparseLikelihoods(Likelihoods):
-    """k live states per symbol: O(V k) in memory and time, not O(V K)."""
+    """Likelihoods in which only k states can emit each symbol: O(V k) in memory and time, not O(V K)."""
 
     def __init__(self, emission: SymbolEmission) -> None:
         super().__init__(emission)
@@ -129,10 +129,10 @@ class SparseLikelihoods(Likelihoods):
 
 
 class Classed:
-    """Symbols in C classes [V].
+    """The likelihoods of symbols that are divided into C classes; `classes` [V] holds the class of each symbol.
 
-    Predictions are first computed for all symbols as if they were in the largest class. The symbols of the other
-    classes are then replaced. Every function costs O(V k) per sequence."""
+    Predictions are first computed for all symbols as if they were in the largest class. The predictions for the other
+    classes are then computed and inserted. Every function costs O(V k) per sequence."""
 
     def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
         self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes

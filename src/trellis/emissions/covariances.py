@@ -13,14 +13,14 @@ from torch import Tensor
 from trellis.errors import InputError
 
 JITTER = 1e-7  # added to the diagonal of a covariance that is not quite positive definite
-SMALLEST_WEIGHT = 1e-5  # minimum visits for estimating a variance
+SMALLEST_WEIGHT = 1e-5  # smallest number by which a scatter is divided to estimate a variance
 LOG_TWO_PI = math.log(2 * math.pi)
 Array = Any  # a tensor, or a NumPy array of the same shape: the M-step has the same formulas for both
 
 
 class GaussianPrior(NamedTuple):
-    """A normal prior on the means, and an inverse gamma (diagonal) or inverse Wishart (full) prior on the
-    covariances."""
+    """A normal prior on the means, and an inverse gamma (spherical, diagonal) or inverse Wishart (full, tied)
+    prior on the covariances."""
 
     mean: Array
     mean_weight: Array
@@ -41,7 +41,7 @@ class Covariance(ABC):
 
     The methods of the M-step accept tensors or NumPy arrays."""
 
-    by_state = True  # whether each state has its own
+    by_state = True  # whether each state has a covariance of its own
 
     @abstractmethod
     def shape(self, states: int, features: int) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ class Covariance(ABC):
         the prior."""
 
     def of_states(self, states: Array) -> Array:
-        """Mask of the covariances of some states [K] bool, broadcastable to their shape."""
+        """The mask `states` [K] as a mask of covariances, which can be broadcast to their shape."""
         return states.reshape(-1, *[1] * (len(self.shape(1, 1)) - 1))
 
 
@@ -260,7 +260,7 @@ def at_least(values: Array, smallest: float) -> Array:
 
 
 def cholesky(covars: Tensor) -> Tensor:
-    """The Cholesky factor of covariances [..., F, F]; jitter is added if one is not positive definite."""
+    """The Cholesky factor of covariances [..., F, F]; jitter is added if one of them is not positive definite."""
     root, failed = torch.linalg.cholesky_ex(covars)
     if not bool(failed.any()):
         return root

@@ -141,7 +141,7 @@ class Gaussian(Emission):
 
     @np.errstate(all="ignore")
     def maximised(self, statistics: Tensor, prior: GaussianPrior) -> Gaussian:
-        """The M-step. A state without visits keeps its covariance; it also keeps its mean unless there is a prior."""
+        """The M-step. A state without visits keeps its covariance; it also keeps its mean if that has no prior."""
         features = self.means.shape[1]
         statistics, means, covars, origin, *given = light(statistics, self.means, self.covars, self.origin, *prior)
         own = GaussianPrior(*given)
@@ -163,9 +163,9 @@ class Gaussian(Emission):
     def maximised_covars(
         self, moments: Moments, shift: Array, off: Array, old: Array, prior: GaussianPrior
     ) -> tuple[Array, bool]:
-        """The M-step of the covariances; also returns whether any were lost to rounding.
+        """The M-step of the covariances; also returns whether any of them were lost to rounding.
 
-        This happens if the origin is too far from the data. Lost covariances keep their value until the next M-step, in
+        Covariances are lost if the origin is too far from the data. They keep their value until the next M-step, in
         which the origin of each state is its mean."""
         scatter = self.kind.scatter(moments, shift)
         totals = moments.second.reshape(scatter.shape), prior.covar + scatter

@@ -33,7 +33,7 @@ class GaussianMixture(Emission):
     Covariances are spherical [K, M], diag [K, M, F], full [K, M, F, F], or tied within a state [K, F, F]. The
     statistics [K, M, 1 + F + D] of a component are expected sums of 1, of x, and of the squares or products of
     x - means. As in hmmlearn, covariances are estimated around the means of the previous iteration. `trained` lists
-    what the M-step estimates: w, m, c."""
+    what the M-step estimates: w (weights), m (means), c (covariances)."""
 
     def __init__(self, weights: Tensor, means: Tensor, covars: Tensor, kind: str, trained: str = "wmc") -> None:
         self.weights, self.means, self.covars, self.num_states = weights, means, covars, len(means)

@@ -11,7 +11,7 @@ from trellis.types import Groups
 
 
 class Partition(nn.Module):
-    """Class c of C has sizes[c] consecutive states, and the words x with word_class[x] = c.
+    """C classes of states and words: class c has sizes[c] consecutive states, and the words x with word_class[x] = c.
 
     `windows` [C, k] lists k states per class, where k is the size of the largest class: first the states of the class,
     then the states that follow them. `own` [C, k] marks the states of the class, and is None if all classes have the
@@ -19,7 +19,7 @@ class Partition(nn.Module):
 
     word_class: Tensor  # [V]
     words: Tensor  # [V]: ordered by class
-    begins: Tensor  # [C + 1]: offset of each class among them
+    begins: Tensor  # [C + 1]: where each class begins in `words`, and the end
     sizes: Tensor  # [C]
     windows: Tensor
     own: Tensor | None
@@ -53,7 +53,7 @@ class Partition(nn.Module):
         return None if self.own is None else self.own[self.word_class]
 
     def groups(self, rows: Tensor) -> Groups:
-        """One group of live states per class. `rows` [...] holds the class of each position."""
+        """The live states of steps whose observed words have the classes `rows` [...]: one set of states per class."""
         return Groups(self.windows, rows, self.own is None)
 
     def state_class(self) -> Tensor:
@@ -70,8 +70,8 @@ class Partition(nn.Module):
         return self.thinner[rate]
 
     def choose(self, scores: Tensor, thin: Partition) -> Tensor:
-        """The states with the highest scores [K] in each class, in ascending order: [K']. Their number is the size of
-        the class in the partition `thin`."""
+        """The states with the highest scores [K] of each class, in ascending order: [K']. Of each class, as many states
+        are chosen as it has in the partition `thin`."""
         by_class = scores[self.windows]
         if self.own is not None:
             by_class = by_class.masked_fill(~self.own, -1)

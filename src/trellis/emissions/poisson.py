@@ -12,14 +12,14 @@ from trellis.types import Potentials
 
 
 class GammaPrior(NamedTuple):
-    """A Gamma prior on every rate."""
+    """A gamma prior of every rate."""
 
     shape: Tensor
     rate: Tensor
 
 
 class Known(NamedTuple):
-    """Quantities that do not change during EM."""
+    """Quantities computed from the observations alone, which do not change during EM."""
 
     counts: Tensor  # [N, F]
     with_ones: Tensor  # a column of ones, then the counts: [N, 1 + F]

@@ -12,10 +12,10 @@ from trellis.types import Potentials
 
 
 class Product(Categorical):
-    """A `Categorical` over words combined with log p(tag | state) [Y, K].
+    """An emission of V words with Y tags: a `Categorical` over words, and log p(tag | state) [Y, K].
 
-    A word x with tag y is the symbol x + V (y + 1); a word without a tag is the symbol x, whose tag is marginalised. -1
-    is a missing word. The statistics are expected visits of (word, state) [V, k] and of (tag, state) [Y, K], flattened
+    Word x with tag y is the symbol x + V (y + 1). Word x without a tag is the symbol x; its tag is marginalised. -1 is
+    a missing word. The statistics are expected visits of (word, state) [V, k] and of (tag, state) [Y, K], flattened
     and concatenated."""
 
     def __init__(self, words: Categorical, tags: Tensor) -> None:
@@ -23,7 +23,7 @@ class Product(Categorical):
         self.tags = tags
 
     def split(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
-        """The word of each symbol, and its tag: 1, 2, ..., or 0 if untagged."""
+        """The word of each symbol, and the number of its tag plus 1, or 0 if it has no tag."""
         tags, words = symbols.clamp(min=0) // len(self.table), symbols % len(self.table)
         return words.masked_fill(symbols < 0, -1), tags
 

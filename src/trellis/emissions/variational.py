@@ -22,7 +22,7 @@ from trellis.types import Potentials
 
 
 class Bayesian(Protocol):
-    """The methods that variational inference needs in addition to those of an emission."""
+    """The methods that an emission needs for variational inference, in addition to those of `Emission`."""
 
     @abstractmethod
     def divergence(self) -> Tensor:
@@ -160,7 +160,7 @@ def expected_log_det(dof: Tensor, features: int) -> Tensor:
 
 
 def wishart_divergence(dof: Tensor, scale: Tensor, other_dof: Tensor, other: Tensor) -> Tensor:
-    """KL between Wishart distributions with inverse scales [..., F, F]."""
+    """KL(first || other) of Wishart distributions with degrees of freedom [...] and inverse scales [..., F, F]."""
     features = scale.shape[-1]
     log_det, other_det = torch.logdet(scale), torch.logdet(other)
     trace = solve(scale, other).diagonal(dim1=-2, dim2=-1).sum(-1)

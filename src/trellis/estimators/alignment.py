@@ -43,7 +43,7 @@ class AlignedHMM(ConstrainedHMM):
         return self._reorder(mine[np.argsort(theirs)])
 
     def _reorder(self, order: Array) -> Self:
-        """Put state order[i] in place i."""
+        """Renumber the states: new state i is old state order[i]."""
         fixed = [name for name in SETTINGS if getattr(self, name) is not None]
         if fixed and (order != np.arange(len(order))).any():
             raise InputError(

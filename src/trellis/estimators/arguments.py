@@ -19,8 +19,8 @@ ARGUMENTS = {  # K states, V symbols, F features
     ),
     "lambdas_prior": ("float or array [K, F]", "Shape of the gamma prior of `lambdas_`; 0: no prior."),
     "lambdas_weight": ("float or array [K, F]", "Rate of the gamma prior of `lambdas_`."),
-    "n_features": ("int or None", "The number V of symbols; None: that of the data."),
-    "n_trials": ("int, array or None", "The sum of a row of X, or an array of one sum per row; None: from the data."),
+    "n_features": ("int or None", "The number V of symbols; None: the number found in the data."),
+    "n_trials": ("int, array or None", "The sum of every row of X, or an array of one sum per row; None: from X."),
     "n_mix": ("int", "The number of normal distributions of each state."),
     "covariance_type": (
         "str",
@@ -41,7 +41,7 @@ ARGUMENTS = {  # K states, V symbols, F features
     "weights_prior": ("float or array", "Parameters of the Dirichlet priors of `weights_`; 1: no prior."),
     "beta_prior": ("array [K] or None", "Weight of the prior of the means, as a number of observations; None: 1."),
     "dof_prior": ("float, array [K] or None", "Degrees of freedom of the Wishart prior; None: the number of features."),
-    "scale_prior": ("array or None", "Scale of the Wishart prior, in the form of a covariance; None: 1e-3."),
+    "scale_prior": ("array or None", "Scale of the Wishart prior, shaped like a covariance; None: 1e-3."),
     "n_dims": ("int", "The length of the vectors u and z."),
     "emission_dims": ("int or None", "The length of the vectors v and w; None: `n_dims`."),
     "kernel": ("str", 'The kernel k: "softmax", "normAbsLin", "sigmoid", "relu" or "rbf".'),
@@ -54,7 +54,7 @@ ARGUMENTS = {  # K states, V symbols, F features
         '"em", or "cooccurrence": fit the joint distribution of two adjacent symbols.',
     ),
     "loss": ("str", 'The distance between joint distributions ("cooccurrence"): "frobenius" or "kl".'),
-    "penalty": ("float", "The weight of log|det p(z_t, z_t+1)| in this loss."),
+    "penalty": ("float", 'The weight of log|det p(z_t, z_t+1)| in the loss of "cooccurrence".'),
     "n_epochs": ("int", 'Gradient steps of "cooccurrence".'),
     "algorithm": (
         "str",
@@ -65,7 +65,10 @@ ARGUMENTS = {  # K states, V symbols, F features
     "n_iter": ("int", "The maximum number of iterations."),
     "tol": ("float", "Training stops if an iteration gains less log-likelihood than this."),
     "verbose": ("bool", "Print the log-likelihood of each iteration to standard error."),
-    "init_params": ("str", "Parameters to initialise before training, in the same letters. Others are kept."),
+    "init_params": (
+        "str",
+        "Parameters to initialise before training, by letter. Others are initialised only if they are not set.",
+    ),
     "implementation": ("str", '"log" or "scaling", for compatibility with hmmlearn; it makes no difference.'),
     "missing_values": (
         "object",
@@ -98,7 +101,7 @@ ARGUMENTS = {  # K states, V symbols, F features
     "early_stopping": ("bool", "Stop when the log-likelihood of held-out sequences no longer improves."),
     "validation_fraction": ("float", "The fraction of the sequences to hold out."),
     "n_iter_no_change": ("int", "Iterations without a better held-out log-likelihood before training stops."),
-    "learning_decay": ("float", "Call k = 2, 3, ... of `partial_fit` has the step size (k + 1) ** -decay."),
+    "learning_decay": ("float", "Call k = 2, 3, ... of `partial_fit` has the step size (k + 1) ** -learning_decay."),
 }
 VARIATIONAL = {  # of estimators with posteriors over their parameters
     "startprob_prior": "Parameters of the Dirichlet prior of the start distribution; None: 1 / n_components.",

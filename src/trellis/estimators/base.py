@@ -45,7 +45,7 @@ class BaseHMM(AlignedHMM, StreamingHMM):
     learning_decay: float = 0.6
 
     _running = None  # type: Running | None  # running statistics of partial_fit
-    _origin = None  # type: Any  # of these statistics, if they have one
+    _origin = None  # type: Any  # the origin of these statistics, if they have one
     _seen = 0.0  # observations seen by partial_fit, weighted
     _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # set by the user; of the last fit
 
@@ -60,8 +60,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         """Estimate the parameters by EM.
 
         Parameters that are not set, and those named in `init_params`, are initialised first. `sample_weight` has a
-        weight for each sequence. `states` has the known states of observations, and -1, NaN or None for the others. `y`
-        exists for scikit-learn and is ignored, but lengths as the second argument are recognised, as in hmmlearn."""
+        weight for each sequence. `states` has the state of each observation: -1, NaN or None if it is unknown. `y` is
+        ignored, unless it holds the lengths, which hmmlearn passes as the second argument."""
         lengths = lengths_of(X, y, lengths)
         self._check_settings()
         self._forget()
@@ -105,10 +105,10 @@ class BaseHMM(AlignedHMM, StreamingHMM):
     def partial_fit(
         self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None, states: Any = None
     ) -> Self:
-        """One step of stepwise EM on a mini-batch. Running statistics are kept between calls.
+        """Update the parameters by one step of stepwise EM on a mini-batch. Running statistics are kept between calls.
 
-        Parameters that are not set are initialised on the first call. The weight of the prior does not grow with the
-        number of calls."""
+        Parameters that are not set are initialised on the first call. The prior counts once in all, not
+        once per call."""
         self._check_settings()
         if hooks.overrides(self, *hooks.TRAINING):
             hooks.refuse(self, "partial_fit does")
@@ -132,8 +132,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         return self
 
     def _expect(self, models: Sequence[Parts], blocks: Sequence[Block]) -> list[Counts]:
-        """The E-step of every restart. On a GPU, all restarts are one batch; in compiled code, they run one after the
-        other."""
+        """The E-step: return the expected counts of every restart. On a GPU, all restarts run as one batch, unless
+        there are weights or known states; on a CPU, they run one after the other."""
         totals: list[Counts] = []
         for block in blocks:
             plain = block.weights is None and block.states is None
@@ -145,13 +145,13 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         return totals
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts], prior: Prior) -> list[Parts]:
-        """The M-step of every restart."""
+        """The M-step: return the new parameters of every restart."""
         if prior.transition is not None and any(has_empty_row(one.transition) for one in counts):
             log.warning("Some state has no outgoing transitions in the data; its row of transmat_ is unchanged.")
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """Dirichlet priors as pseudocounts (None for parameters that are not trained), and the constraints."""
+        """The priors of the M-step (None for parameters that are not trained), and the constraints."""
         states = self.n_components
         start = self._pseudocount("startprob_prior", (states,)) if "s" in self.params else None
         trained = "t" in self.params
@@ -159,12 +159,12 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         return Prior(start, transition, self._emission_prior(), self._constraints())
 
     def _pseudocount(self, name: str, shape: tuple[int, ...]) -> float | Tensor:
-        """A Dirichlet prior as a pseudocount."""
+        """The argument `name`, a Dirichlet prior, as a pseudocount."""
         prior = getattr(self, name)
         return prior - 1.0 if isinstance(prior, float | int) else self._prior_tensor(name, shape) - 1
 
     def _prior_tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The prior of that name; raises if it cannot be broadcast to the shape."""
+        """The argument `name`, a prior, as a tensor; raises if it cannot be broadcast to the shape."""
         try:
             value = np.asarray(getattr(self, name), np.float64)
             if value.ndim:
@@ -216,14 +216,14 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         self._draw_emission(letters, observed, self._emission_seed(seed, random))
 
     def _emission_seed(self, seed: Any, random: np.random.RandomState) -> Any:
-        """The generator of the initial emission. For an integer seed, an existing generator is reset, which is faster
-        than creating a new one."""
+        """The generator from which the initial emission is drawn. If the seed is an integer, `random` is reset to it,
+        which is faster than creating a new generator."""
         if isinstance(seed, int | np.integer):
             random.seed(seed)
         return random
 
     def _letters_to_draw(self) -> str:
-        """The parameters named in `init_params` or not yet set."""
+        """The letters of the parameters to initialise: those named in `init_params` or not yet set."""
         frozen = self._frozen_values()
         letters = self.letters.items()
         return "".join(letter for letter, name in letters if self._needs_init(letter, name, name not in frozen))
@@ -251,5 +251,5 @@ class BaseHMM(AlignedHMM, StreamingHMM):
 
 
 def has_empty_row(counts: Tensor) -> bool:
-    """Whether a row [K, n] is all zero, in as few operations as possible."""
+    """Whether some row of the counts [K, n] is all zero, computed in as few operations as possible."""
     return not np.minimum.reduce(np.maximum.reduce(counts.cpu().numpy(), -1))

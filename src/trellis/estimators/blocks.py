@@ -13,9 +13,9 @@ from trellis.estimators.inputs import Array, Observations
 from trellis.kernels.optional import installed
 from trellis.kernels.scan.banded import SHORT, Sequences, is_small
 
-LARGEST = 1 << 24  # maximum size of one block's posteriors
+LARGEST = 1 << 24  # maximum number of numbers in the posteriors of one block
 WORTH_COMPILING = 512  # total steps from which the E-step of sequences longer than SHORT is compiled
-ONE_THREAD = 200_000  # multiplications up to which a second thread does not pay for several sequences
+ONE_THREAD = 200_000  # with up to this many multiplications, a second thread does not make several sequences faster
 NARROW = 32  # states up to which the compiled E-step is one function
 
 
@@ -24,12 +24,12 @@ class Block(NamedTuple):
 
     observations: Tensor | Vectors  # symbols [B, T], or rows of vectors; -1 where missing
     lengths: Tensor  # [B]
-    order: Array  # [n]: source index of each unpadded step
+    order: Array  # [n]: the position in X of each step, without the padding
     ends: Array  # [B]: the lengths
-    sequences: Callable[[], Sequences] | None = None  # of a small problem on a CPU
+    sequences: Callable[[], Sequences] | None = None  # the input of `banded`, if this is a small problem on a CPU
     weights: Tensor | None = None  # [B]; None: all 1
     states: Tensor | None = None  # [B, T]: known states, -1 where unknown; None: all unknown
-    steps: Callable[[], Any] | None = None  # of a few long sequences on a CPU: `fused.Steps`, or None without numba
+    steps: Callable[[], Any] | None = None  # for few long sequences on a CPU: returns `fused.Steps`; None without numba
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def make_blocks(observed: Observations, states: int, numbers_per_step: int, devi
 
 
 def groups(lengths: Array, numbers_per_step: int, names: Array) -> list[Array]:
-    """Cut descending lengths into runs of bounded size with little padding; returns the indices of each run."""
+    """Cut descending lengths into runs of bounded size with little padding; return the `names` in each run."""
     found, begin = [], 0
     while begin < len(lengths):
         longest = int(lengths[begin])

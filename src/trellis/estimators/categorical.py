@@ -150,7 +150,8 @@ class CategoricalHMM(CategoricalStates, BaseHMM):
 
 
 class OpenCategorical(Categorical):
-    """A categorical emission that gives unknown symbols, and symbols that no state emits, the probability 1 / V."""
+    """A categorical emission that gives unknown symbols, and symbols that no state emits, the probability 1 / V in
+    every state."""
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
         even = self.table.new_full((1, self.num_states), -np.log(len(self.table)))

@@ -106,8 +106,8 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return super().partial_fit(X, y, lengths, sample_weight=sample_weight, states=states)
 
     def fit_cooccurrence(self, omega: Any) -> Self:
-        """Estimate the embeddings from co-occurrence probabilities [V, V]. Entry [i, j] is p(symbol i, followed by
-        symbol j)."""
+        """Estimate the embeddings from co-occurrence probabilities [V, V]. Entry [i, j] is the probability that two
+        adjacent symbols are i and j, in this order."""
         given = np.asarray(omega, np.float64)
         if given.ndim != 2 or given.shape[0] != given.shape[1] or (given < 0).any() or not np.isclose(given.sum(), 1):
             raise InputError("omega must be a square matrix of probabilities that sum to one.")
@@ -142,7 +142,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return picture
 
     def _match(self, omega: Tensor) -> Self:
-        """Minimise the distance to Omega for all restarts at once, and keep the best."""
+        """Fit all restarts at once to the co-occurrence probabilities `omega`, and keep the best."""
         letters = self._letters_to_draw()
         seeds = self._seeds(check_random_state(self.random_state))
         nothing = Observations(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64))

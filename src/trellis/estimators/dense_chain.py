@@ -52,11 +52,11 @@ class DenseChain(BaseHMM):
 
     @property
     def state_embeddings_(self) -> Array:
-        """The embeddings u, z and, if emissions have embeddings too, w of each state: [K, 2 l + l']."""
+        """The embeddings of each state, concatenated: u, z and, if emissions have embeddings too, w: [K, 2 l + l']."""
         return np.concatenate([getattr(self, name) for letter, name in self._vectors().items() if letter in "uzw"], 1)
 
     def free_parameters(self) -> dict[str, int]:
-        """The number of trained parameters, by letter of `params`."""
+        """The size of the trained embeddings and emission attributes, by letter of `params`."""
         return {c: int(np.size(getattr(self, name))) for c, name in self.letters.items() if c in self.params}
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts], prior: Prior) -> list[Parts]:
@@ -101,7 +101,7 @@ class DenseChain(BaseHMM):
         return EmbeddingParams(stacked, self.kernel, getattr(self, "emission_kernel", None))
 
     def compose(self) -> Self:
-        """Recompute the probabilities. Call this after setting embeddings by hand."""
+        """Recompute the probabilities from the embeddings. Call this after setting embeddings by hand."""
         self._check_settings()
         self._check_vectors()
         module = self._module([self._own_vectors()])

@@ -43,9 +43,9 @@ class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     epochs
         The number of passes over the data.
     weight_decay
-        The weight decay of the emission weights in "em".
+        The weight decay of the emission weights, with learner "em".
     em_power
-        "stepwise-em": batch k = 2, 3, ... has step size (k + 1) ** -em_power.
+        With learner "stepwise-em", batch k = 2, 3, ... has the step size (k + 1) ** -em_power.
     sweeps
         Mean-field sweeps over the layers per batch.
     missing_values : object

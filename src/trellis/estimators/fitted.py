@@ -24,7 +24,7 @@ from trellis.parts import Parts
 from trellis.transitions import Dense
 
 Emitter = Callable[[int, np.random.RandomState], Any]
-SUM_TOLERANCE = 1e-5  # of probabilities set by hand
+SUM_TOLERANCE = 1e-5  # how much the sum of probabilities set by hand may differ from 1
 ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
 
 
@@ -40,7 +40,7 @@ class InfersArguments(BaseEstimator):
         super().__setattr__(name, value)
 
     def _infer(self, name: str, value: Any) -> None:
-        """Set an argument that was not given."""
+        """Set a constructor argument that was not given."""
         setattr(self, name, value)
         self._inferred = self._inferred | {name}
 
@@ -78,7 +78,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """Set the fitted attributes from an emission."""
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Check the observations; when fitting, infer their properties."""
+        """Read and check the observations; when fitting, infer arguments such as `n_features` from them."""
         return read_numbers(X, lengths, self.missing_values)
 
     def free_parameters(self) -> dict[str, int]:
@@ -210,8 +210,8 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return sum(inference.log_likelihood(parts, block) for block in blocks)
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
-        """The observations in blocks, on the device used for inference. On a GPU, all `copies` are processed at
-        once."""
+        """The observations in blocks, on the device used for inference. `copies` is the number of restarts, which a GPU
+        processes all at once."""
         device = choose_device(self.device)
         numbers = self.n_components * observed.values[0].size * (copies if device != "cpu" else 1)
         return make_blocks(observed, self.n_components, numbers, device)
@@ -237,7 +237,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return 0.0
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
-        """Statistics of the emission under hmmlearn's names."""
+        """The statistics of the emission, under the names that hmmlearn uses."""
         return {}
 
     def _unnamed_statistics(self, stats: dict[str, Any]) -> Tensor:
@@ -245,7 +245,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return torch.zeros(0)
 
     def _empty_statistics(self) -> Tensor:
-        """Statistics of the emission without observations."""
+        """The statistics of the emission for no observations: all zero."""
         emission, features = self._training_parts().emission, getattr(self, "n_features", 0)
         nothing = self._tensor(np.empty((0, features)))
         return emission.statistics(

@@ -1,8 +1,8 @@
 """hmmlearn's hooks: the methods that subclasses override to change initialisation, emission, M-step or sampling.
 
 Every hook has a default here, which can also be called directly. Hooks are used only if a subclass overrides one of
-them. Inference is the same with and without hooks. Lattices are log-probabilities, as with hmmlearn's
-implementation="log".
+them. Inference is the same with and without hooks. The arrays that hmmlearn calls lattices hold log-probabilities, as
+with its implementation="log".
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def default(method: Method) -> Method:
 
 
 def overrides(estimator: Any, *names: str) -> bool:
-    """Whether the class overrides one of these hooks."""
+    """Whether the class of the estimator overrides one of the hooks `names`."""
     return any(not hasattr(getattr(type(estimator), name), "default") for name in names)
 
 
 class Given(Emission):
-    """Log-likelihoods computed elsewhere. The observations are the values log p(x_t | z) themselves, [N, K]."""
+    """An emission whose observations are the values log p(x_t | z) themselves, [N, K], which a hook has computed."""
 
     def __init__(self, num_states: int) -> None:
         self.num_states = num_states
@@ -112,7 +112,7 @@ class Hooks:
 
     @default
     def _initialize_sufficient_statistics(self: Any) -> dict[str, Any]:
-        """Sufficient statistics of no observations."""
+        """Return sufficient statistics that are all zero."""
         states = self.n_components
         zeros = self._named_statistics(self._empty_statistics())
         return {"nobs": 0, "start": np.zeros(states), "trans": np.zeros((states, states))} | zeros
@@ -127,7 +127,7 @@ class Hooks:
         fwdlattice: Array,
         bwdlattice: Array,
     ) -> None:
-        """Add the statistics of one sequence."""
+        """Add the statistics of one sequence to `stats`."""
         parts = self._training_parts()
         stats["nobs"] += 1
         stats["start"] += posteriors[0]
@@ -142,7 +142,7 @@ class Hooks:
 
     @default
     def _do_mstep(self: Any, stats: dict[str, Any]) -> None:
-        """The M-step."""
+        """The M-step: update the parameters from the sufficient statistics `stats`."""
         parts = self._training_parts()
         emission = torch.zeros(0) if isinstance(parts.emission, Given) else self._unnamed_statistics(stats)
         counts = Counts(torch.zeros(()), self._tensor(stats["start"]), self._tensor(stats["trans"]), emission)
@@ -174,7 +174,7 @@ class Hooks:
 
 
 def fit(estimator: Any, X: Any, lengths: Any, sample_weight: Any = None, states: Any = None) -> Any:
-    """EM through the hooks of an estimator, one sequence at a time."""
+    """Fit an estimator by EM through its hooks; the E-step processes one sequence at a time."""
     if estimator.n_init > 1 or estimator.early_stopping:
         refuse(estimator, "n_init and early_stopping do")
     if sample_weight is not None or states is not None:
@@ -231,7 +231,7 @@ def infer(parts: Parts, lattice: Tensor) -> tuple[float, Array, Array, Array]:
 
 
 def expected_transitions(parts: Parts, lattice: Array, forward: Array, backward: Array) -> Array:
-    """Expected transitions of one sequence, from its log-lattices: [K, K]."""
+    """Expected transitions of a sequence [K, K], from log p(x_t | z) and the logs of forward and backward variables."""
     with np.errstate(all="ignore"):
         moves = np.log(parts.transition.dense().cpu().numpy())
         ahead, total = (lattice + backward)[1:, None, :], np.logaddexp.reduce(forward[-1])

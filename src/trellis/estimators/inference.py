@@ -1,6 +1,5 @@
-"""Inference on a block of sequences. A small problem on a CPU is solved in NumPy alone, all others in torch.
-
-The E-step of a few long sequences on a CPU is one compiled function."""
+"""Inference on a block of sequences: on a CPU, a small problem in NumPy, and the E-step of a few long sequences in one
+compiled function; everything else by `inference.discrete`."""
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from trellis.parts import Parts
 from trellis.transitions import Dense
 from trellis.types import Belief, Counts, Potentials
 
-underflows = np.errstate(all="ignore")  # decorator: probabilities may underflow, whatever NumPy is set to raise
+underflows = np.errstate(all="ignore")  # decorator: NumPy does not warn or raise if probabilities underflow
 Arrays = tuple[banded.Sequences, Array, Array, Array]
 Found = tuple[Array, ...]  # log p(x), expected starts [K], transitions [K, K] and visits [N, K]
 
@@ -49,7 +48,7 @@ def viterbi(parts: Parts, block: Block) -> tuple[float, Array]:
 
 @underflows
 def expect(parts: Parts, block: Block) -> Counts:
-    """The E-step."""
+    """The E-step: return the expected counts of a block."""
     if not (found := fused(parts, block) or banded_counts(parts, block)):
         return expect_whole(parts, block.observations, block.lengths, block.states, block.weights)
     counts = Counts(*map(torch.from_numpy, found))
@@ -57,7 +56,7 @@ def expect(parts: Parts, block: Block) -> Counts:
 
 
 def fused(parts: Parts, block: Block) -> Found | None:
-    """The compiled E-step of a few long sequences."""
+    """The E-step of a few long sequences in compiled code; None for any other block."""
     start, transition, emission = parts
     if block.steps is None or not isinstance(transition, Dense) or not (steps := block.steps()):
         return None
@@ -66,7 +65,7 @@ def fused(parts: Parts, block: Block) -> Found | None:
 
 
 def banded_counts(parts: Parts, block: Block) -> Found | None:
-    """The E-step of a small problem in NumPy."""
+    """The E-step of a small problem in NumPy; None for any other block."""
     if not (run := solved(parts, block)):
         return None
     entry, moves, visits = run.expected()

@@ -20,7 +20,7 @@ BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
 LARGEST = 2.0**53  # integers up to this one are exact
 LONG = 10  # characters: strings that hardly repeat and are this long on average look like sequences
 HOW_MISSING = "mark missing observations as None or masked, or pass their value as missing_values"
-SQUARABLE = 1e150  # magnitude of a measurement, so that sums of squares do not overflow
+SQUARABLE = 1e150  # largest magnitude of a measurement; beyond it, sums of squares could overflow
 
 
 class Observations(NamedTuple):
@@ -29,7 +29,7 @@ class Observations(NamedTuple):
     values: Array  # [N] symbols, or [N, F] numbers; zero where missing
     missing: Array  # [N] bool
     lengths: Array  # [S] int64, each at least 1, summing to N
-    order: Array | None = None  # [N]: where each was in X; None: in this order
+    order: Array | None = None  # [N]: the position of each observation in X; None: 0, 1, 2, ...
     weights: Array | None = None  # [S]; None: all 1
     states: Array | None = None  # [N] int64: the known states, -1 where unknown; None: all unknown
 
@@ -48,7 +48,7 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     """Read symbols: non-negative integers, or strings.
 
     One sequence is a list, an array, a column [N, 1], a pandas column or a string. (A list of one-element lists is a
-    column.) Several sequences are a list of these, the rows of an array [S, T], or one sequence with `lengths`."""
+    column.) Several sequences are a list of such objects, the rows of an array [S, T], or one object with `lengths`."""
     X = listed(list(X) if isinstance(X, str) else X)
     if hasattr(X, "columns") and len(X.columns) != 1:
         raise InputError(f"X is a DataFrame of {len(X.columns)} columns; pass one column of symbols, as in X['name'].")
@@ -72,8 +72,7 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
 
 
 def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
-    """Read numbers. They are an array [N, F], or [N] for one feature, with `lengths`, or a list of such arrays, one per
-    sequence.
+    """Read numbers: an array [N, F], or [N] for one feature, with `lengths`; or a list with one array per sequence.
 
     An observation with any missing feature is treated as missing."""
     X = listed(X)
@@ -128,8 +127,8 @@ def whole_numbers(observed: Observations, what: str) -> Observations:
 
 
 class SymbolInput(BaseEstimator):
-    """Mixin for estimators over symbols. An estimator fitted to strings keeps them as `symbols_`, in alphabetical
-    order."""
+    """Mixin for estimators over symbols. An estimator fitted to strings keeps the distinct strings as `symbols_`, in
+    alphabetical order."""
 
     missing_values: Any
 
@@ -140,7 +139,7 @@ class SymbolInput(BaseEstimator):
         return tags
 
     def _read_integers(self, X: Any, lengths: Any, fitting: bool) -> tuple[Observations, Array]:
-        """Symbols as integers, and as given. A string becomes its index in `symbols_`, or BEYOND if it is not there."""
+        """The symbols as integers, and as given. A string becomes its index in `symbols_`; if unknown, BEYOND."""
         given = read_symbols(X, lengths, self.missing_values)
         strings = given.values.dtype.kind == "U"
         if fitting and not len(given.seen):
@@ -162,7 +161,7 @@ class SymbolInput(BaseEstimator):
 
 
 def warn_about_sequences(symbols: Array, distinct: Array) -> None:
-    """Warn if the symbols of a single sequence look like sequences: most occur once, and are long or contain spaces."""
+    """Warn if the symbols of a single sequence look like sequences: most are distinct, and long or with spaces."""
     spaced = np.char.find(np.char.strip(symbols), " ") > 0
     if 2 * len(distinct) > len(symbols) and (np.char.str_len(symbols).mean() >= LONG or spaced.mean() > 0.5):
         advice = "if each is a sequence, pass [list(s) for s in X] for characters or [s.split() for s in X] for words."
@@ -179,14 +178,14 @@ def caller_level() -> int:
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:
-    """Raise an error about the first invalid observation."""
+    """Raise an error about the first observation for which `wrong` is true, if there is one."""
     if wrong.any():
         place = int(wrong.reshape(len(wrong), -1).any(1).argmax())
         raise InputError(f"X has {what} at observation {place}; {advice}.")
 
 
 def listed(X: Any) -> Any:
-    """An iterator, or a pandas column of sequences, as a list."""
+    """Convert an iterator, or a pandas column of sequences, to a list; return any other X unchanged."""
     nested = hasattr(X, "isna") and X.ndim == 1 and len(X) > 0 and all(isinstance(part, list | tuple) for part in X)
     return list(X) if nested or isinstance(X, Iterator) else X
 
@@ -237,7 +236,7 @@ def as_columns(flat: Array) -> Array:
 
 
 def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
-    """Values with their natural dtype, zero (or empty) where missing, and the mask of missing values."""
+    """The values with their natural dtype, zero (or an empty string) where missing, and the mask of missing values."""
     missing = np.ma.getmaskarray(flat).copy() if np.ma.isMaskedArray(flat) else np.zeros(flat.shape, bool)
     values = np.ma.getdata(flat)
     if values.dtype.kind == "c":
@@ -257,7 +256,7 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
 
 
 def each(values: Array, test: Callable[[Any], bool]) -> Array:
-    """The result of a predicate for each object, as a bool array; a ufunc would warn when comparing NaN."""
+    """Apply a test to each object of an array, and return a bool array; a ufunc would warn when comparing NaN."""
     return np.fromiter(map(test, values.flat), bool, values.size).reshape(values.shape)
 
 
@@ -273,7 +272,7 @@ def natural(values: Array, missing: Array) -> Array:
 
 
 def nothing(value: Any) -> bool:
-    """Whether a value is None or pandas.NA; NaN is a number."""
+    """Whether a value is None or pandas.NA. NaN is not: it counts as a number."""
     return value is None or type(value).__name__ == "NAType"
 
 
@@ -284,8 +283,8 @@ def is_nan(value: Any) -> bool:
 def lengths_of(X: Any, y: Any, lengths: Any) -> Any:
     """The lengths of the sequences. hmmlearn passes them as the second argument, where scikit-learn passes targets y.
 
-    An argument with as many entries as X is taken for targets and ignored. (As lengths, all its entries would be
-    one.)"""
+    A second argument with as many entries as X is taken for targets and ignored, unless all its entries are one: only
+    then could it be lengths."""
     if lengths is not None or y is None:
         return lengths
     y = np.asarray(y)

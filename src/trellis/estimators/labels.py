@@ -1,4 +1,4 @@
-"""Initial emissions for data with some known states: the labels determine which state is which."""
+"""Initial emissions for data with some known states, numbered so that they agree with these labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,14 @@ from trellis.estimators.inputs import Array, Observations
 from trellis.estimators.monitor import Restart
 from trellis.parts import Prior
 
-UNLABELLED = 3.0  # total weight of the unlabelled observations in the initial emissions, relative to the labelled ones
+UNLABELLED = 3.0  # total weight of all observations in the initial emissions, relative to the labelled ones alone
 
 
 def start_from_labels(
     model: Any, restarts: Sequence[Restart], letters: str, observed: Observations, prior: Prior
 ) -> None:
-    """Permute the states of the random initial emissions to match the labels, then estimate the emissions from labelled
-    and unlabelled observations.
+    """Permute the states of the random initial emissions to match the labels, then estimate the emissions from the
+    labelled observations and, with less weight, from all observations.
 
     Emissions set by hand are not changed. Neither are those of a DenseHMM, which are computed from vectors."""
     drawn = {model.letters[letter] for letter in letters}
@@ -40,7 +40,7 @@ def start_from_labels(
 
 
 def matched(emission: Emission, blocks: Sequence[Block], states: int) -> Array:
-    """For each label, the state of the emission that explains its observations best: [K]."""
+    """Match labels and states one to one: for each label, the state that explains its observations well, [K]."""
     overlap = np.zeros((states, states))
     for block in blocks:
         probs = emission.potentials(block.observations).gather().softmax(-1).cpu().numpy()

@@ -38,11 +38,11 @@ class LDSVectors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     horizon
         The number of lags that EM uses.
     pseudocount
-        Pseudocounts per word in the whitening scale.
+        Pseudocounts added to the count of every word, which reduce the scale of rare words.
     prior
-        Pseudocounts per word in the noise, for rare words.
+        Pseudocounts of every word that increase the variance of the noise, to prevent overfitting of rare words.
     min_count
-        Rarer words become <unk>.
+        Words that occur fewer times than this become <unk>.
     what
         "smoothed" (given the whole sentence), "filtered" (given the words so far) or "type" (one vector per word).
     seed

@@ -23,7 +23,7 @@ ROUNDING = 1e-10  # relative error allowed in eigenvalues
 
 @documented(
     covariance_type='The form of a covariance matrix: "spherical", "diag", "full", or "tied" (one matrix per state).',
-    covars_prior="Shape of the inverse gamma prior (spherical, diag) or scale of an inverse Wishart prior; None: none.",
+    covars_prior="Shape of an inverse gamma (spherical, diag) or scale of an inverse Wishart prior; None: no prior.",
     covars_weight="Scale of the inverse gamma prior, or degrees of freedom of the inverse Wishart prior.",
 )
 @positional(
@@ -70,7 +70,7 @@ class GMMHMM(BaseHMM):
         return covariance_shape(kind, self.n_components, self.n_mix, self.n_features)
 
     def _emission_prior(self) -> MixturePrior:
-        """The priors, in hmmlearn's parameterisation, as additions to scatter and visits."""
+        """The priors of the M-step. Those of the covariances are values that it adds to the scatter and the visits."""
         states, mixed, features = shape = self.n_components, self.n_mix, self.n_features
         kind, covars = self.covariance_type, self._covars_shape()
         no_prior: dict[str, tuple[float, float]] = {
@@ -106,7 +106,7 @@ class GMMHMM(BaseHMM):
         return observed
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
-        """hmmlearn's statistics; its sums of x include the prior of the means."""
+        """The statistics under hmmlearn's names. Unlike hmmlearn's, the sums of x exclude the prior of the means."""
         found, features = statistics.cpu().numpy(), self.n_features
         scatter = found[..., features + 1 :]
         if self.covariance_type in ("full", "tied"):

@@ -14,8 +14,8 @@ WIGGLE = math.sqrt(sys.float_info.epsilon)  # smaller decreases of the log-likel
 
 
 class ConvergenceMonitor:
-    """Records log-likelihoods. Training ends when an iteration improves the log-likelihood by less than `tol`, or after
-    `n_iter` iterations.
+    """Records the log-likelihood of each iteration. Training ends when an iteration improves it by less
+    than `tol`, or after `n_iter` iterations.
 
     For another rule, write a subclass that overrides `converged`, and assign an instance of it to `monitor_` of an
     estimator before `fit`.
@@ -51,7 +51,7 @@ class ConvergenceMonitor:
 
     @property
     def converged(self) -> bool:
-        """Whether to stop."""
+        """Whether training should stop."""
         settled = len(self.history) >= 2 and self.history[-1] - self.history[-2] < self.tol
         return self.iter == self.n_iter or settled
 

@@ -103,7 +103,7 @@ class MultinomialHMM(InfersArguments, BaseHMM):
             self.emissionprob_ = weights / weights.sum(1, keepdims=True)
 
     def _trials(self) -> int:
-        """The sum of every row; raises if `n_trials` is not a single number."""
+        """`n_trials`, the sum of every row of X; raises if it is not a single number."""
         trials = np.unique(self.n_trials)
         if self.n_trials is None or len(trials) != 1:
             raise InputError("n_trials is not a single number; to sample or forecast, set it to one.")

@@ -1,4 +1,4 @@
-"""Set the order of positional constructor arguments of a dataclass, whose fields follow those of its base classes."""
+"""Choose which constructor arguments of a dataclass are positional, and in which order."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -9,8 +9,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def positional(names: str) -> Callable[[Class], Class]:
-    """A class decorator. These parameters may be passed by position, in this order; all others are passed by
-    keyword."""
+    """A class decorator: the arguments `names` may be passed by position, in this order; all others only by keyword."""
     order = names.split()
 
     def decorate(cls: Class) -> Class:

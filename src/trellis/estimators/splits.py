@@ -1,4 +1,4 @@
-"""Hold out sequences for early stopping."""
+"""Hold out sequences, for early stopping and for choosing the number of states."""
 
 import math
 
@@ -11,7 +11,7 @@ from trellis.estimators.inputs import Array, Observations
 def hold_out(
     observed: Observations, fraction: float, random: np.random.RandomState
 ) -> tuple[Observations, Observations]:
-    """Split into training and held-out sequences: random whole sequences, or the end of a single sequence."""
+    """Split into training and held-out sequences. Held out are random whole sequences, or the end of the only one."""
     if not 0 < fraction < 1:
         raise InputError(f"validation_fraction is {fraction}; it must be between 0 and 1.")
     if len(observed.lengths) == 1:
@@ -23,7 +23,7 @@ def hold_out(
 
 
 def cut(observed: Observations, fraction: float) -> Observations:
-    """Split a sequence in two. `fraction` is the share of the second part."""
+    """Split the only sequence in two. `fraction` is the share of the second part."""
     total = len(observed.values)
     if total < 2:
         raise InputError("Early stopping needs at least two observations: one to train on and one to hold out.")

@@ -80,14 +80,14 @@ class Forecast:
 
     @property
     def covariance(self) -> Array:
-        """The covariance of the observation, [h, F, F]: the covariance within states plus the covariance of their
-        means."""
+        """The covariance of the observation, [h, F, F]: the covariance within states plus the covariance of the
+        states' means."""
         means, covars = self.model._moments()
         off = means - self.mean[:, None]  # [h, K, F]
         return np.einsum("hk,hkij->hij", self.states, covars + off[..., :, None] * off[..., None, :])
 
     def log_prob(self, X: Any) -> Array:
-        """log p(x_{t+i} | x_1, ..., x_t) of h given observations, one for each step: [h]."""
+        """log p(x_{t+i} | x_1, ..., x_t) of the h observations X, for i = 1, ..., h: [h]."""
         observed = self.model._read(X, np.ones(len(self.states), np.int64))
         (block,) = self.model._blocks(observed)
         table = self.model._parts().emission.potentials(block.observations).gather()[:, 0].cpu().numpy()
@@ -123,7 +123,7 @@ class StreamingHMM(FittedHMM):
         return FilterState(found.belief.probs[0].cpu().numpy(), log_prob, log_likelihood + log_prob, steps + 1)
 
     def forecast(self, h: int, state: FilterState | None = None) -> Forecast:
-        """The distributions of the next h states and observations after `state`. None is the start of a sequence."""
+        """Forecast the h states and observations after `state`; None stands for the start of a sequence."""
         self._check_fitted()
         if h < 1:
             raise InputError(f"h is {h}: it must be at least 1.")

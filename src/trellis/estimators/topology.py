@@ -20,7 +20,7 @@ SETTINGS = (
     *("tied_emissions", "frozen_transitions", "frozen_emissions"),
 )
 SMALLEST = 1e-12  # initial weight of an allowed transition
-TOLERANCE = 1e-8  # of tied values
+TOLERANCE = 1e-8  # how much tied values may differ
 
 
 def left_right(n_components: int, max_jump: int = 1) -> Array:
@@ -82,7 +82,7 @@ def first_state(n_components: int) -> Array:
 
 
 class Topology(NamedTuple):
-    """The constraints on K states, after checking, as arrays."""
+    """The constraints on the parameters of K states, checked and converted to arrays."""
 
     start: Array  # [K] bool: allowed first states
     mask: Array  # [K, K] bool: allowed transitions
@@ -170,7 +170,7 @@ class ConstrainedHMM(FittedHMM):
         return allowed
 
     def _labels(self, name: str, default: Array, shapes: Sequence[tuple[int, ...]]) -> Array:
-        """Labels as integers from 0."""
+        """The labels in the setting `name`, as integers from 0."""
         value = self._setting(name)
         if value is None:
             return default
@@ -227,11 +227,11 @@ class ConstrainedHMM(FittedHMM):
         return Constraints(rows, states)
 
     def _stickiness(self) -> Any:
-        """The pseudocounts of staying in a state."""
+        """The pseudocounts that `sticky` adds to the transition counts: [K, K], or 0."""
         return self.sticky * self._tensor(np.eye(self.n_components)) if self.sticky else 0.0
 
     def _penalised(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Counts]:
-        """Counts with the objective of EM under a sticky prior: log-likelihood + sticky * sum_z log A(z, z)."""
+        """The counts. Their log-likelihood becomes the objective of EM: log-likelihood + sticky * sum_z log A(z, z)."""
         if not self.sticky:
             return list(counts)
         stays = [parts.transition.dense().diagonal() for parts in models]

@@ -72,7 +72,7 @@ class VariationalHMM(BaseHMM):
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """None for parameters that are not trained. The priors of trained parameters are part of their posteriors."""
+        """None for parameters that are not trained, 0 for the others. The model itself contains the actual priors."""
         start, transition = (0.0 if letter in self.params else None for letter in "st")
         return Prior(start, transition)
 
@@ -112,7 +112,7 @@ class VariationalHMM(BaseHMM):
         self._draw_emission(letters, observed, seed)
 
     def _full(self, name: str, shape: tuple[int, ...], otherwise: Any) -> Array:
-        """The prior of that name, or its default, as an array of this shape."""
+        """The argument `name`, a prior, as an array of the given shape; if it is None, `otherwise` is its value."""
         value = otherwise if getattr(self, name) is None else self._prior_tensor(name, shape).cpu().numpy()
         return np.broadcast_to(value, shape).astype(np.float64)
 
@@ -152,8 +152,9 @@ class VariationalHMM(BaseHMM):
 class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
     """A CategoricalHMM trained by variational inference.
 
-    Fitted attributes: `startprob_posterior_` [K], `transmat_posterior_` [K, K] and `emissionprob_posterior_` [K, V] are
-    Dirichlet parameters. Their priors are `startprob_prior_` etc., and the posterior means are `startprob_` etc.
+    The fitted attributes `startprob_posterior_` [K], `transmat_posterior_` [K, K] and `emissionprob_posterior_` [K, V]
+    are the parameters of Dirichlet posteriors. The parameters of their priors are `startprob_prior_` etc., and the
+    posterior means are `startprob_` etc.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.VariationalCategoricalHMM(2, random_state=0).fit(X).emissionprob_posterior_.shape
@@ -228,11 +229,11 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
     Fitted attributes:
 
     - The posterior of the means: `means_posterior_` [K, F] and `beta_posterior_` [K].
-    - The posterior of the precisions, a Wishart distribution: `dof_posterior_` [K] (a number if tied), and
-      `scale_posterior_`: spherical [K], diag [K, F], full [K, F, F], tied [F, F].
+    - The posterior of the precisions, a Wishart distribution: `dof_posterior_` [K] (a single number if the covariance
+      is tied), and `scale_posterior_`: spherical [K], diag [K, F], full [K, F, F], tied [F, F].
 
-    The prior of each has the same name, with `_prior_` instead of `_posterior_`. `means_` and `covars_` are point
-    estimates.
+    The attributes of the priors have `_prior_` instead of `_posterior_` in their names. `means_` are the posterior
+    means; `covars_` are the inverses of the expected precisions.
 
     >>> X = np.concatenate([np.full((20, 1), level) for level in (0.0, 5.0)]) + 0.1 * np.sin(np.arange(40))[:, None]
     >>> np.sort(trellis.VariationalGaussianHMM(2, random_state=0).fit(X).means_[:, 0]).round()

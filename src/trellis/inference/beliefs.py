@@ -23,8 +23,8 @@ class Dynamics(NamedTuple):
 
 
 class Potentials(NamedTuple):
-    """Gaussian potentials of x_t. Steps with the same observed components share Phi: `rows` holds the index of each
-    step's Phi, or -1 if the step is missing."""
+    """Gaussian potentials exp(-x' Phi x / 2 + v_t' x + c_t) of the states x_t. Steps with the same observed components
+    share Phi: `rows` holds the index of each step's Phi, or -1 if the step is missing."""
 
     information: Tensor  # Phi [N, h, h]
     rows: Tensor  # [B, T] int64
@@ -52,21 +52,21 @@ class Shared(NamedTuple):
 
 
 class Covs(NamedTuple):
-    """The distinct covariances, [B or 1, S, h, h] each; those of step t have the index `at[t]`."""
+    """The distinct covariance matrices, [B or 1, S, h, h] each; the matrices of step t have the index `at[t]`."""
 
-    priors: Tensor  # P
-    shrink: Tensor  # W
+    priors: Tensor  # P = Cov(x_t | y_<t)
+    shrink: Tensor  # W = (I + P Phi)^-1
     log_dets: Tensor  # [B or 1, S]: log |I + P Phi|
     information: Tensor  # Phi [N, h, h], and zeros for rows of -1 (omitted in compiled code)
     rows: Tensor  # [B or 1, S]
     at: Tensor  # [T]
-    compiled: bool = False  # from compiled code: every step of every sequence has its own
+    compiled: bool = False  # computed by compiled code, with one matrix per step of every sequence
 
     def phi(self, step: int) -> Tensor:
         return self.information[self.rows[:, step]]
 
     def filtered(self) -> Tensor:
-        """The filtered covariances V."""
+        """The filtered covariances V = Cov(x_t | y_<=t)."""
         return symmetric(self.shrink @ self.priors)
 
     @property
@@ -79,9 +79,9 @@ class Covs(NamedTuple):
 class Means(NamedTuple):
     """The means of the forward pass, [B, T, h] each."""
 
-    predicted: Tensor  # m
-    errors: Tensor  # e
-    filtered: Tensor  # x^
+    predicted: Tensor  # m = E[x_t | y_<t]
+    errors: Tensor  # e = v - Phi m
+    filtered: Tensor  # x^ = E[x_t | y_<=t]
 
 
 def symmetric(matrix: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from trellis.types import Batch, Belief
 
 
 class Carry(NamedTuple):
-    """The state distribution after the last token, and which sequences have not begun yet."""
+    """The state distribution after the last token of each sequence, and which sequences have not begun yet."""
 
     belief: Belief
     fresh: Tensor  # [B] bool
@@ -27,7 +27,7 @@ class Carry(NamedTuple):
         return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device), all_fresh=True)
 
     def reset(self, where: Tensor) -> Carry:
-        """The state of the first B sequences. Where the mask [B] is true, it is the state before the first token."""
+        """A carry for the first B sequences, in which those marked by the mask `where` [B] have not begun yet."""
         probs, ids = self.belief
         belief = Belief(probs[: len(where)], None if ids is None else ids[: len(where)])
         return Carry(belief, self.fresh[: len(where)] | where)
@@ -66,7 +66,7 @@ def from_start(start: Tensor, batch: int, ids: Tensor | None) -> Belief:
 
 
 def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor | None) -> Belief:
-    """The prior of a batch's first step over the states of `parts`, which dropout may have reduced.
+    """The state distribution of a batch's first step, over the states of `parts`; dropout may have removed some.
 
     Does not synchronise with the device if `batch.all_fresh` is set."""
     if carry is None or batch.all_fresh or len(carry.fresh) < len(batch.tokens):
@@ -99,6 +99,6 @@ def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
 
 
 def each(names: Tensor) -> tuple[Tensor, Tensor]:
-    """All names, including repeated ones, and the position of each. The number of names is known without
-    synchronisation."""
+    """All state ids, including repeated ones, and the position of each. Unlike the number of distinct ids, their number
+    is known without synchronisation."""
     return names.flatten(), torch.arange(names.numel(), device=names.device).view(names.shape)

@@ -1,6 +1,7 @@
 """Exact inference in the product of a hidden Markov chain and an automaton: sequences that satisfy a constraint.
 
-After t tokens, the automaton is in state s. Let z be the state of the chain that emits the next token. Then
+After t tokens, let s be the state of the automaton, and z the state of the chain that emits the next token. The
+probability b_t(s, z) that the rest of the sequence satisfies the constraint follows from messages m:
 
     b_t(s, z) = [may end] end(z) + sum_c e_c(z) m_{t+1}(s', z),    m_t(s, z) = sum_z' A(z, z') b_t(s, z'),
 
@@ -35,7 +36,7 @@ from trellis.transitions import Dense
 
 LARGEST = 1 << 30  # numbers in the stored messages
 ENTRIES = 1 << 24  # temporary numbers in memory at a time
-PATIENCE, GRAPHS = 8, 8  # calls with the same shapes before a CUDA graph is made; graphs of a product
+PATIENCE, GRAPHS = 8, 8  # calls with the same shapes before a CUDA graph is made; largest number of graphs
 
 
 class Position(NamedTuple):
@@ -58,8 +59,8 @@ class Messages(NamedTuple):
 
 
 class Product:
-    """The product of a chain, whose prior is that of one sequence, and an automaton, which may have several first
-    states."""
+    """The product of a chain and an automaton. The chain has the prior of one sequence; the automaton may have several
+    initial states."""
 
     @torch.no_grad()
     def __init__(
@@ -119,7 +120,7 @@ class Product:
         return found
 
     def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-        """b_t(s, z) of some pairs [n], divided by exp of its scale: [n, K], [n]."""
+        """b_t(s, z) of n pairs (t, s), divided by exp of its log-scale, and this log-scale: [n, K], [n]."""
         if self.is_narrow(steps):
             return self.before_side_by_side(steps, states)
         source, edge = self.lattice.edges_of(states)
@@ -158,7 +159,7 @@ class Product:
         return found.div_(peak.masked_fill(peak == 0, 1.0).unsqueeze(-1)), top + peak.double().log()
 
     def begin(self, batch: int = 1, start: int | None = None) -> Position:
-        """The position before the first token. `start` chooses the first state of the automaton, if it has several."""
+        """The position before the first token. `start` is the initial state of the automaton, if it has several."""
         steps = torch.zeros(batch, dtype=torch.int64, device=self.device)
         states = torch.full_like(steps, self.lattice.starts[0] if start is None else start)
         return Position(self.prior.expand(batch, -1), steps, states)

@@ -5,9 +5,10 @@ With the states summed out, the search is that of `infilling`. Relaxed messages 
 
     u_t(s, z) = max([may end] end(z), max_c best_c(z) sum_z' A(z, z') u_{t+1}(s', z')),
 
-so sum_z p(z | x_<=t) u_t(s, z) is an upper bound on the probability of every completion. A prefix is dropped if its
-bound does not exceed the probability of the best sequence found so far. The search starts with the sequence of the
-Viterbi path."""
+where best_c(z) is the probability of the most probable token of class c in state z; the other symbols are those of
+`constrained`. So sum_z p(z | x_<=t) u_t(s, z) is an upper bound on the probability of every completion. A prefix is
+dropped if its bound does not exceed the probability of the best sequence found so far. The search starts with the
+sequence of the Viterbi path."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from trellis.inference.infilling import LIMIT, ROUNDING
 
 
 class Explained(NamedTuple):
-    """The most probable tokens and states together."""
+    """The tokens and states that are jointly most probable."""
 
     tokens: list[int]
     states: list[int]  # one per token, and one for <eos>

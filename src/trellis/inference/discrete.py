@@ -5,7 +5,7 @@ The chain is a prior over the first state, a transition, and potentials o_t(z) f
 The recursions over time are in `trellis.engines` (the forward algorithm: reference.py); these functions use them. Every
 function takes
     prior       Belief over the first step's states ([B, K], or [B, k] at the live states of step 0)
-    transition  any `Transition`, or a `TimeVarying`, such as `Blocks` (one matrix per step)
+    transition  any `Transition`, or a `TimeVarying`, such as `Blocks` (one matrix per transition)
     potentials  `Potentials`; a missing observation is marginalised
     lengths     [B] or None (all T)
 A sequence underflows in scaled arithmetic if its potentials differ too much between states. Such sequences are
@@ -47,7 +47,7 @@ class LiveChain(NamedTuple):
         return Belief(belief.probs, self.ids[:, -1] if self.equal_lengths else last_step(self.ids, self.lengths))
 
     def some(self, sequences: Tensor) -> LiveChain:
-        """A subset of the sequences; all states must be live."""
+        """The chain of some of the sequences. The result has no original ids of states."""
         prior, transition, potentials, lengths = self[:4]
         transition = transition.some(sequences) if isinstance(transition, TimeVarying) else transition
         ids = None if potentials.ids is None else potentials.ids[sequences]

@@ -119,7 +119,7 @@ def sample_prior(
 
 
 def emit(observation: Observation, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Observations [..., p] of states [..., h]."""
+    """Sample observations [..., p], given the states [..., h]."""
     mean = states @ observation.loadings.T
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
     return mean + noise @ square_root(observation.noise).T

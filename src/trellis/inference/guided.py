@@ -1,9 +1,9 @@
-"""Samples of a left-to-right model guided by an HMM, without computing corrections for the whole vocabulary.
+"""Samples of a left-to-right model guided by an HMM. The HMM usually corrects a few proposed tokens, not all tokens.
 
-The next token has weight p(x) c(x)^alpha, where p is the guided model and c(x) = p(constraint | tokens so far, x) under
-the HMM. Tokens are proposed from p(x) M(x)^alpha, where M >= c is cheap to compute, and accepted with probability (c(x)
-/ M(x))^alpha. If no proposal of a sequence is accepted, c is computed for all tokens. The sample is exact in both
-cases."""
+The next token x has weight p(x) c(x)^alpha, where p is the guided model and c(x) = p(constraint | tokens so far, x) is
+the correction, a probability under the HMM. Tokens are proposed from p(x) M(x)^alpha, where M >= c is cheap to compute,
+and accepted with probability (c(x) / M(x))^alpha. If no proposal of a sequence is accepted, c is computed for all
+tokens. The sample is exact in both cases."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def sample_next(
 def propose(
     product: Product, position: Position, log_probs: Tensor, uniform: Tensor, alpha: float
 ) -> tuple[Tensor, Tensor]:
-    """The first token of each sequence that is accepted, and whether there is none although tokens are possible.
-    `uniform` [B, 2, n] proposes and accepts n tokens."""
+    """The first accepted token of each sequence, and whether none was accepted although some token is possible. The
+    random numbers `uniform` [B, 2, n] propose and accept n tokens."""
     bounds = product.largest_corrections(position)
     weights = relative(weighted(log_probs, bounds, alpha))
     proposed = invert_each(weights, uniform[:, 0])

@@ -53,7 +53,7 @@ class Extended(NamedTuple):
     row: Tensor  # which partial filling: [n]
     word: Tensor  # [n]
     sentence: Tensor  # [n]
-    rank: Tensor  # among those of the sentence: [n]
+    rank: Tensor  # among the extensions of the same sentence: [n]
 
     def some(self, rows: Tensor) -> Extended:
         return Extended(*(part[rows] for part in self))
@@ -78,7 +78,7 @@ def best_words(chain: Chain, tokens: Tensor, lengths: Tensor | None, each: Tenso
 
 
 class Search:
-    """The search in several sentences with gaps, side by side."""
+    """The search for the best words, in several sentences side by side."""
 
     def __init__(self, chain: Chain, tokens: Tensor, lengths: Tensor, missing: Tensor) -> None:
         self.chain, self.tokens, self.lengths, self.missing = chain, tokens, lengths, missing
@@ -120,7 +120,7 @@ class Search:
         return torch.where(better, tokens, first.tokens), torch.maximum(log_probs, first.log_probs)
 
     def begin(self) -> Partial:
-        """Every sentence up to its first gap."""
+        """Read every sentence up to its first gap."""
         sentence = torch.arange(len(self.tokens), device=self.tokens.device)
         steps = self.tokens[:, : int(self.gaps[:, 0].max()) + 1]
         return self.read(sentence, self.gaps[:, :0], self.chain.prior, steps, self.gaps[:, 0] + 1)
@@ -136,7 +136,7 @@ class Search:
         return found._replace(log_probs=found.log_probs + partial.log_probs[row])
 
     def read(self, sentence: Tensor, words: Tensor, prior: Belief, tokens: Tensor, lengths: Tensor) -> Partial:
-        """Read tokens that end in a gap. The gap leaves the prediction of its own state unchanged."""
+        """Read tokens that end in a gap. The belief predicts the state at the gap from the tokens before it."""
         log_norms, belief = score(prior, self.chain.transition, self.chain.emission.potentials(tokens), lengths)
         states = to_dense(belief, self.chain.transition.num_states)
         return Partial(sentence, words, states, log_norms.sum(-1, dtype=torch.float64))

@@ -1,6 +1,7 @@
 """The forward and backward recursions of the Kalman smoother, on potentials; the API is `trellis.inference.gaussian`.
 
-Let m and P be the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1. Then
+Let the mean and covariance of x_t be m and P given y_<t, x^ and V given y_<=t, and x- and Cov given all of y. With
+W = (I + P Phi)^-1, they are computed by
     forward   e = v - Phi m,  x^ = m + V e,  V = W P
     backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P
 Once the covariances have converged, they are not recomputed. From there on, the means follow linear recursions with
@@ -20,7 +21,7 @@ NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # matrix powers below thi
 
 
 def within(potentials: Potentials, lengths: Tensor | None) -> tuple[Potentials, Tensor]:
-    """The potentials with missing observations zeroed, and the mask of steps before the ends: [B, T]."""
+    """The potentials, zero where an observation is missing, and the mask of the steps before each end: [B, T]."""
     rows = potentials.rows
     steps = torch.arange(rows.shape[1], device=rows.device)
     inside = torch.ones_like(rows, dtype=torch.bool) if lengths is None else steps < lengths[:, None]
@@ -40,7 +41,7 @@ def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
 def run_forward(
     prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor, covs: Covs | None = None
 ) -> tuple[Covs, Means]:
-    """The forward pass; pass `covs` to reuse the covariances of other sequences."""
+    """The covariances and means of the forward pass; pass `covs` to reuse the covariances of other sequences."""
     if covs is None:
         shared = shared_row(potentials, inside)
         if shared is None and compiled(*prior, *dynamics, potentials.vectors):

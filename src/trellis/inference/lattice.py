@@ -28,7 +28,7 @@ class Lattice(NamedTuple):
 @torch.no_grad()
 def solve(prior: Belief, transition: Transition, potentials: Potentials, report: with_gaps.Report = bool) -> Solved:
     """Filter, smooth and find the Viterbi path of a batch of one sequence. Inference runs over live states; at a gap,
-    over all states. `report` is told the share of the work between adjacent gaps that is done."""
+    over all states. `report` is called with the share of the work between adjacent gaps that is done so far."""
     if potentials.ids is not None and bool((potentials.rows < 0).any()):
         found = with_gaps.solve(prior, transition, potentials, report)
         if bool(found.log_norms.isfinite().all()):  # otherwise it may have underflowed

@@ -55,7 +55,7 @@ def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_patterns(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """Process many patterns at a time, with unobserved components padded."""
+    """Compute the information for many patterns at a time, in which unobserved components are padded."""
     order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
     flat, held = values.nan_to_num(0.0)[order], max(1, HELD // (8 * values.shape[1] ** 2))
     information, vectors, constants = [], [], []
@@ -86,7 +86,7 @@ def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_compiled(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """Process all patterns at once, in compiled code."""
+    """Compute the information for all patterns at once, in compiled code."""
     (loadings, noise), hidden = observation, observation.loadings.shape[1]
     order, counts = rows.argsort(stable=True), torch.bincount(rows)
     place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows[order]]  # index of a step within its pattern

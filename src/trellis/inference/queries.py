@@ -52,7 +52,7 @@ def log_marginal(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) ->
 
 
 def log_conditional(chain: Chain, tokens: Tensor, given: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """log p(the other words | the words where `given` [B, T] is true): [B]; -inf if the given words are impossible."""
+    """log p(all other words | the words marked by `given` [B, T]): [B]; -inf if the marked words are impossible."""
     joint = log_marginal(chain, tokens, lengths)
     condition = log_marginal(chain, tokens.masked_fill(~given, -1), lengths)
     return torch.where(joint == -torch.inf, joint, joint - condition)

@@ -9,8 +9,8 @@ MAX_ROUNDS, CONVERGED = 2000, 1e-7
 
 
 def stationary(matrix: Tensor) -> Tensor:
-    """The p with p = p A for matrices A [..., K, K]: [..., K]. Raises if p is not unique, that is, if the chain has
-    more than one closed class.
+    """The stationary distribution p = p A of matrices A [..., K, K]: [..., K]. Raises if p is not unique, that is, if
+    the chain has more than one closed class.
 
     Adding the sum of p to every equation of (I - A') p = 0 makes them independent: (I - A' + 1 1') p = 1."""
     ones = matrix.new_ones(matrix.shape[:-1])

@@ -84,7 +84,7 @@ def doubling(transition: np.ndarray, noise: np.ndarray, information: np.ndarray)
 
 
 def stein(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The X with X = left X right' + middle, by squaring; the product of the spectral radii must be below 1."""
+    """The X with X = left X right' + middle, by squaring; the product of both spectral radii must be below 1."""
     total = middle
     for _ in range(ROUNDS):
         more = left @ total @ right.T

@@ -14,7 +14,7 @@ from trellis.types import Belief, Counts, Potentials
 def given(potentials: Potentials, states: Tensor) -> Potentials:
     """The potentials given known states [B, T] (-1: unknown), with one row per step.
 
-    If the state of a step is known, o_t is zero for all others."""
+    If the state of step t is known, o_t(z) is zero for all other states z."""
     names = torch.arange(potentials.table.shape[-1], device=states.device)
     excluded = (states >= 0).unsqueeze(-1) & (states.unsqueeze(-1) != names)
     return Potentials.of(potentials.gather().masked_fill(excluded, -torch.inf))
@@ -28,8 +28,8 @@ def counts(
     states: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Counts:
-    """Expected starts, transitions, and visits by row of the table, given known states [B, T]. The sum over sequences
-    has the weights [B]."""
+    """Expected starts, transitions, and visits by row of the table, given known states [B, T]. Sequences are
+    summed with the given weights [B]."""
     here = potentials if states is None else given(potentials, states)
     problem = prior, transition, here, lengths
     found = discrete.counts(*problem)[0] if weights is None else weighted(*problem, weights)
@@ -39,7 +39,8 @@ def counts(
 
 
 def weighted(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor, weights: Tensor) -> Counts:
-    """The gradient of sum_b w_b log p(x_b) with respect to the logarithms of starts, transitions and potentials.
+    """Expected counts of sequences x_b, summed with weights w_b: the gradient of sum_b w_b log p(x_b) with respect to
+    the logarithms of starts, transitions and potentials.
 
     Sequences that underflow are counted one by one, because they are not recomputed while gradients are recorded."""
     leaves = [value.detach().requires_grad_() for value in (prior.probs, transition.matrix, potentials.table)]
