@@ -13,14 +13,14 @@ DIGITS = 18  # maximum number of digits of an id
 
 
 class Alphabet(NamedTuple):
-    """V tokens, and how they form a text: they are concatenated, with or without a space between two tokens.
+    """The V tokens of a vocabulary, and how they are joined into text, with or without spaces between them.
 
     Parameters
     ----------
     words
         The text of each token.
     end
-        The token that ends a sentence; None: there is none.
+        The id of the token that ends a sentence; None if there is no such token.
     encode
         A function from text to ids; it raises an error if a word is unknown.
     join
@@ -80,7 +80,7 @@ class Alphabet(NamedTuple):
         return np.array(before) | ends, np.array(after) | ends
 
     def mask(self, tokens: Sequence[int]) -> np.ndarray:
-        """A set of tokens: [V] bool."""
+        """A mask [V] that is true for these tokens."""
         mask = np.zeros(len(self.words), bool)
         mask[list(tokens)] = True
         return mask

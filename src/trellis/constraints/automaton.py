@@ -26,7 +26,7 @@ class Automaton(NamedTuple):
     Parameters
     ----------
     moves
-        The next states, [S, C].
+        The next state for each of S states and C classes of tokens, [S, C].
     accepting
         Whether a sentence may end in a state, [S].
     classes
@@ -58,15 +58,16 @@ class Automaton(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no sequence is accepted. All states can be reached, so this means that no state accepts."""
+        """Whether no sequence is accepted. All states can be reached, so this is the case if no state accepts."""
         return not self.accepting.any()
 
     def complement(self) -> Automaton:
-        """The automaton that accepts all other sentences."""
+        """The automaton that accepts exactly the sentences that this one rejects."""
         return self._replace(accepting=~self.accepting)
 
     def edges(self) -> list[tuple[int, int, np.ndarray]]:
-        """(state, next state, tokens) of every edge, without edges into states that cannot accept."""
+        """(state, next state, tokens) of every edge between states from which an accepting state can be
+        reached."""
         found, live = [], self.live()
         for state in np.flatnonzero(live):
             for after in np.unique(self.moves[state]):
@@ -101,8 +102,8 @@ def label(tokens: np.ndarray, words: Sequence[str]) -> str:
 def explore(
     first: Key, step: Callable[[Key], Iterable[Key]], accepts: Callable[[Key], bool], classes: np.ndarray
 ) -> Automaton:
-    """The minimal automaton equivalent to a machine. `step(state)` returns the next state for every class of tokens.
-    States are computed only when they are reached."""
+    """The minimal automaton of a machine whose first state is `first`. `step(state)` returns the next state for every
+    class of tokens. States are computed only when they are reached."""
     number, found, moves = {first: 0}, [first], list[list[int]]()
     for state in found:  # grows in the loop
         row = []
@@ -138,8 +139,8 @@ def minimised(automaton: Automaton) -> Automaton:
     """The smallest equivalent automaton. Moore's algorithm merges reachable states; then classes with equal edges are
     merged. States are numbered in breadth-first order, so that equivalent automata are equal.
 
-    Equivalent states have equal distances to acceptance and to rejection. With these as its first partition, Moore's
-    algorithm needs few rounds for long phrases, instead of one for each word."""
+    Equivalent states have equal distances to acceptance and to rejection. If it starts from the partition by these
+    distances, Moore's algorithm needs few rounds for long phrases, instead of one for each word."""
     moves, accepting, classes = automaton
     used, classes = np.unique(classes, return_inverse=True)  # drop classes without tokens
     moves, classes = merged(moves[:, used], classes)
@@ -161,7 +162,7 @@ def minimised(automaton: Automaton) -> Automaton:
 
 
 def merged(moves: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Edges and classes, with classes of equal edges merged."""
+    """Merge classes of tokens whose edges are equal; returns the edges and the class of each token."""
     columns, number = np.unique(moves, axis=1, return_inverse=True)
     return columns, number.reshape(-1)[classes.reshape(-1)]
 

@@ -24,11 +24,11 @@ class Constraint:
     Parameters
     ----------
     name
-        What it requires, for messages.
+        What the constraint requires, for messages.
     build
         A function from the tokens of a vocabulary to the automaton that accepts the sentences.
     parts
-        The parts of a conjunction.
+        The constraints that a conjunction combines; empty for other constraints.
     """
 
     name: str

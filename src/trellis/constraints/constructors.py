@@ -112,7 +112,7 @@ def ordered(*phrases: str) -> Constraint:
 
 
 def conjunction(parts: Mapping[str, Sequence[str]], in_order: bool = False) -> Constraint:
-    """The conjunction of all constraints that `parts` describes: {kind: texts}, with the kinds of KINDS. With
+    """The conjunction of the constraints in `parts`, which maps kinds of constraints (keys of KINDS) to texts. With
     `in_order`, the phrases of the kind "contains" must occur in the given order."""
     given = dict(parts)
     if in_order and len(given.get("contains", ())) < 2:
@@ -145,7 +145,7 @@ def ends(phrase: str) -> Constraint:
 
 
 def exactly(sentence: str) -> Constraint:
-    """One sentence.
+    """Only the given sentence.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def exactly(sentence: str) -> Constraint:
 
 
 def one_of(sentences: Iterable[str]) -> Constraint:
-    """Any of these sentences.
+    """Any of the given sentences.
 
     Parameters
     ----------

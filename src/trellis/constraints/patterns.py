@@ -72,7 +72,7 @@ UNSUPPORTED = {  # the beginning of a part that only `re` can read, and what to 
 
 
 def of_characters(pattern: str, alphabet: Alphabet) -> Automaton:
-    """The sentences whose whole text matches a pattern in the syntax of Python's `re`."""
+    """The automaton of the sentences whose whole text matches a pattern in the syntax of Python's `re`."""
     characters = sorted({SPACE, *"".join(alphabet.words)})
 
     def atom(match: re.Match[str]) -> np.ndarray:
@@ -88,8 +88,8 @@ def of_characters(pattern: str, alphabet: Alphabet) -> Automaton:
 
 
 def of_tokens(pattern: str, alphabet: Alphabet) -> Automaton:
-    """A pattern over tokens: words separated by spaces, `.` for any word, [a b] and [^a b] for sets, ( ) | * + ? {m,n}
-    as usual; a backslash makes the next character an ordinary one."""
+    """The automaton of a pattern over tokens: words separated by spaces, `.` for any word, [a b] and [^a b] for sets,
+    ( ) | * + ? {m,n} as usual. A backslash makes the next character an ordinary one."""
 
     def atom(match: re.Match[str]) -> Tree:
         if match["set"] is not None:
@@ -108,7 +108,7 @@ def of_tokens(pattern: str, alphabet: Alphabet) -> Automaton:
 
 
 def of_template(template: str, alphabet: Alphabet) -> Automaton:
-    """Text with gaps: ___ is one word, ___{2} two, ___{1,3} one to three, ___{2,} at least two."""
+    """The automaton of a text with gaps: ___ is one word, ___{2} two, ___{1,3} one to three, ___{2,} at least two."""
     if GAP + "_" in template:
         raise TrellisError(f"A gap is three underscores; {template!r} has more.")
     parts, position = list[Tree](), 0
@@ -141,7 +141,7 @@ def bounds_of(match: re.Match[str], pattern: str) -> Bounds:
 
 
 def lexed(text: str, grammar: re.Pattern[str], atom: Callable[[re.Match[str]], Tree], pattern: str) -> list[Item]:
-    """A pattern as operators "(", ")", "|", repetitions, and atoms."""
+    """Split a pattern into operators "(", ")" and "|", repetitions, and atoms."""
     items, position = list[Item](), 0
     while position < len(text):
         match = grammar.match(text, position)
@@ -164,7 +164,7 @@ def lexed(text: str, grammar: re.Pattern[str], atom: Callable[[re.Match[str]], T
 
 
 def parsed(items: list[Item], pattern: str) -> Tree:
-    """The tree of a pattern."""
+    """Parse the items of a pattern into a tree."""
     rest = items[::-1]
 
     def choice() -> Tree:

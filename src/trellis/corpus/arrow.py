@@ -17,7 +17,7 @@ PARQUET = b"PAR1"  # how such a file begins
 
 
 def read(path: Path, recipe: Recipe, report: Any) -> Iterator[str]:
-    """Each row is a one-sentence document: a text, or a list of tokens (words or ids)."""
+    """Yield the text of a table. Each row, a string or a list of tokens (words or ids), is a one-sentence document."""
     column = recipe.column or COLUMN
     for batch in batches(path):
         if column not in batch.schema.names:
@@ -28,7 +28,7 @@ def read(path: Path, recipe: Recipe, report: Any) -> Iterator[str]:
 
 
 def batches(path: Path) -> Iterator[Any]:
-    """The rows of a file, some thousands at a time."""
+    """Yield the rows of a file in batches of thousands of rows."""
     try:
         import pyarrow
         from pyarrow import ipc, parquet
@@ -52,6 +52,6 @@ def batches(path: Path) -> Iterator[Any]:
 
 
 def text_of(value: Any) -> str:
-    """A value as one line of text, in which tokens are separated by spaces."""
+    """Convert a value of the column to one line of text, in which tokens are separated by spaces."""
     words = value.split() if isinstance(value, str) else [] if value is None else map(str, value)
     return " ".join(words).replace(DOCUMENT, " ")

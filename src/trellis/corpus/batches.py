@@ -22,19 +22,19 @@ class Windows(NamedTuple):
 
     starts: np.ndarray  # [B]
     lengths: np.ndarray  # [B], each at least 1
-    fresh: np.ndarray  # [B] bool
+    fresh: np.ndarray  # [B] bool: whether a row starts anew; if not, it continues the same row of the previous batch
 
 
 class Batches(ABC):
-    """Batches of a split. Each iteration over this object is one epoch. After `restore`, or after leaving a loop early,
-    the next iteration yields the remaining batches of the epoch."""
+    """Batches of a split. A loop over this object yields the remaining batches of the current epoch. These are all its
+    batches, unless an earlier loop was left early or `restore` was called."""
 
     def __init__(self, split: Split) -> None:
         if not split.tokens.size:
             raise TrellisError("The split is empty: it has no tokens to batch.")
         self.split = split
         self.epoch = self.position = 0
-        self.shared = False  # among the processes of a job
+        self.shared = False  # whether the rows are divided among the processes of a job
 
     @property
     def tokens(self) -> int:
@@ -62,11 +62,11 @@ class Batches(ABC):
         return self
 
     def rows(self) -> int:
-        """The largest number of rows that continue from batch to batch; 0 if none do."""
+        """The maximum number of rows that continue from one batch to the next; 0 if none do."""
         return 0
 
     def own_rows(self) -> slice:
-        """The rows of this process among those that continue from batch to batch."""
+        """This process's share of the rows that continue from one batch to the next."""
         return distributed.share_of(self.rows())
 
     def _text(self, position: int) -> np.ndarray:
@@ -74,9 +74,10 @@ class Batches(ABC):
         return self.split.tokens
 
     def _own_batch(self, text: np.ndarray, windows: Windows) -> Batch:
-        """The rows of this process; if none is left for it, the first row, marked as idle.
+        """The rows of a batch that belong to this process. If there are none, it gets the first row, marked as idle.
 
-        Static properties are those of the whole batch, so that all processes compute in the same way."""
+        `equal_lengths`, `all_fresh` and `total` describe the whole batch, so that all processes compute in the same
+        way."""
         count = len(windows.starts)
         begin, end, _ = (self.own_rows() if self.rows() else distributed.share_of(count)).indices(count)
         idle = begin >= end
@@ -91,8 +92,8 @@ class Batches(ABC):
         return (self._windows(position) for position in range(len(self)))
 
     def each(self, answer: Callable[[Batch], Tensor]) -> list[np.ndarray]:
-        """Apply `answer`, which returns [B, T, ...] for a batch, to every batch. Returns one array per window, in text
-        order."""
+        """Apply `answer` to every batch, and return its results in text order, one array per window. For a batch of B
+        rows of T tokens, `answer` returns [B, T, ...]."""
         found: list[tuple[int, np.ndarray]] = []
         for batch, windows in zip(self, self.windows(), strict=True):
             rows = zip(windows.starts, windows.lengths, answer(batch).cpu().numpy(), strict=True)
@@ -100,18 +101,18 @@ class Batches(ABC):
         return [row for _, row in sorted(found, key=lambda one: one[0])]
 
     def state(self) -> dict[str, int]:
-        """The position in the epoch: the number of batches already yielded."""
+        """The number of the epoch, and how many of its batches have been yielded."""
         return {"epoch": self.epoch, "position": self.position}
 
     def restore(self, state: dict[str, int]) -> None:
-        """Resume from a `state()`."""
+        """Continue from a position that `state` returned."""
         self.epoch, self.position = operator.index(state["epoch"]), operator.index(state["position"])
         if self.epoch < 0 or not 0 <= self.position <= len(self):
             raise ValueError(f"it is at batch {self.position} of {len(self)} in epoch {self.epoch}")
 
 
 def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
-    """Gather the windows, padded with 0 on the right."""
+    """Gather the tokens of the windows into a batch, padded with 0 on the right."""
     steps = np.arange(windows.lengths.max())
     inside = steps < windows.lengths[:, None]
     ids = tokens[np.where(inside, windows.starts[:, None] + steps, 0) % tokens.size]
@@ -121,15 +122,15 @@ def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
 
 
 def _all_fresh(windows: Windows) -> bool | None:
-    """Whether all rows are fresh, or none; None if some are."""
+    """True if all rows are fresh, False if none are, None if only some are."""
     return bool(windows.fresh[0]) if (windows.fresh == windows.fresh[0]).all() else None
 
 
 class Streams(Batches):
     """The split as `lanes` parallel streams; row b of each batch continues row b of the previous one.
 
-    Windows have `window` tokens; the last may have fewer, or one more. `rotate` makes the text circular and starts each
-    epoch at a different offset, so that window boundaries differ between epochs."""
+    Windows have `window` tokens; the last one of a stream may have fewer, or one more. `rotate` makes the text circular
+    and starts each epoch at a different offset, so that window boundaries differ between epochs."""
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
         super().__init__(split)
@@ -153,7 +154,8 @@ class Streams(Batches):
 
 
 class Sentences(Batches):
-    """Batches of whole sentences of similar length, with at most `tokens_per_batch` tokens including padding."""
+    """Batches of whole sentences of similar length, with at most `tokens_per_batch` tokens, padding included. A longer
+    sentence is a batch of its own."""
 
     def __init__(self, split: Split, tokens_per_batch: int, seed: int = 0, shuffle: bool = True) -> None:
         super().__init__(split)
@@ -183,7 +185,7 @@ class Sentences(Batches):
 class Documents(Batches):
     """Documents in random order, read in windows by `lanes` parallel rows; `fresh` marks the start of a document.
 
-    Each row reads one document after another. Near the end of an epoch, batches have fewer rows: row b still continues
+    Each row reads one document after another. Near the end of an epoch, batches have fewer rows; row b still continues
     row b of the previous batch.
     """
 
@@ -206,7 +208,7 @@ class Documents(Batches):
         return Windows(*(np.array([field[position] for field in fields]) for fields in zip(*rows, strict=True)))
 
     def _schedule_of_epoch(self, epoch: int) -> list[Windows]:
-        """The windows of each row, rows with the most windows first; each document goes to the first free row."""
+        """The windows of each row, longest row first. Each document goes to the row that becomes free first."""
         counts = -(-self.lengths // self.window)
         free = [(0, lane) for lane in range(self.lanes)]
         documents: list[list[int]] = [[] for _ in free]
@@ -231,8 +233,8 @@ def _permuted(size: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
 
 
 def _cut_by_padded_size(lengths: np.ndarray, budget: int) -> np.ndarray:
-    """Start offsets of batches of sentences, given their lengths in descending order. In each batch, the number of rows
-    times the longest row is within the budget."""
+    """Start offsets of the batches into which sentences are divided, given their lengths in descending order. In each
+    batch of several sentences, the number of rows times the longest length is at most `budget`."""
     cuts = [0]
     while cuts[-1] < lengths.size:
         cuts.append(min(cuts[-1] + max(1, budget // int(lengths[cuts[-1]])), lengths.size))

@@ -1,10 +1,13 @@
-"""Brown clustering: word classes that maximise the mutual information of adjacent words, and a binary tree over them.
+"""Brown clustering: classes of words such that the classes of adjacent words have the largest mutual information, and a
+binary tree over the classes.
 
-Words are inserted in order of frequency. The first few hundred begin as classes of their own, which are then merged.
-Each of the other words joins the best class. Then words are moved between classes as long as this raises the average
-mutual information I(c; d). Finally the classes are merged, cheapest pair first, into a binary tree. The path to a class
-in this tree is its name. Since the class bigram log-likelihood per token is I(c; d) - H(w), the best partition also has
-the maximum likelihood.
+Words are inserted in order of frequency, and the first ones become the initial classes. Each of the next few hundred
+words becomes an additional class, and then the two classes that are cheapest to merge are merged. Every later word
+joins the best class. Then words are moved between classes as long as this raises I(c; d), the average mutual
+information of the classes c and d of adjacent words. Finally the classes are merged, cheapest pair first, into a binary
+tree. The path to a class in this tree is its name. The log-likelihood per token of a class bigram model is
+I(c; d) - H(w), where H(w) is the entropy of the words. The partition with the largest I(c; d) therefore also has the
+maximum likelihood.
 """
 
 import hashlib
@@ -28,10 +31,10 @@ from trellis.progress import progress
 from trellis.storage import load_tensors, save_tensors, workshop
 
 TOLERANCE = 1e-5  # stop after a sweep with a smaller relative gain in mutual information
-MERGED_FIRST = 512  # words that are merged, at O(C²) each; the others are placed, at O(C) per distinct bigram
+MERGED_FIRST = 512  # words inserted by merging, in O(C²) for C classes; later words take O(C) per distinct bigram
 CACHE_FORMAT = 1  # increment when the algorithm's output changes
 CLASSES = "classes"  # the tensor in a file of the cache
-LARGEST_CHUNK = 256  # words that choose their classes in parallel
+LARGEST_CHUNK = 256  # the most words that choose their classes in parallel
 logger = logging.getLogger(__name__)
 
 
@@ -51,9 +54,9 @@ def brown_clusters(
     """Partition the words of a corpus into classes, and merge the classes into a binary tree.
 
     The corpus is an array of word ids, an iterable of such arrays, or bigram counts. Words rarer than `min_count` (by
-    default, unseen words) share one class. `alone` lists ids that get a class of their own. `max_class_size` limits
-    the number of words of a class. `seed` breaks ties in frequency. The method "exchange" moves words between classes
-    until convergence; "agglomerative" is Brown's windowed merging.
+    default, unseen words) share one class. `alone` lists ids that each get a class of their own. `max_class_size`
+    limits the number of words of every other class. `seed` breaks ties in frequency. The method "exchange" moves words
+    between classes until convergence; "agglomerative" is Brown's windowed merging.
     """
     cluster = choose(METHODS, method, "The clustering method")
     counts = corpus if isinstance(corpus, BigramCounts) else count_bigrams(corpus, vocab_size)
@@ -105,7 +108,8 @@ def _read_classes(path: Path, classes: int, vocab_size: int) -> np.ndarray | Non
 
 
 def _start(counts: np.ndarray, classes: int, alone: set[int], max_size: int | None, min_count: int, seed: int) -> Start:
-    """Assign the initial classes: one per seed word and per `alone` word, and one shared by all rare words."""
+    """Assign the initial classes: one for each of the most frequent words and of the `alone` words, one for all rare
+    words."""
     if np.count_nonzero(counts) < 2:
         raise TrellisError("The corpus has fewer than two distinct words: nothing to cluster.")
     if min(alone, default=0) < 0 or max(alone, default=0) >= len(counts):
@@ -142,7 +146,8 @@ def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int
 
 
 def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
-    """Agglomerate the first words, place the rest, then sweep over all words until convergence; returns classes [V]."""
+    """The class of each word [V]: merge the first words into classes, add every other word to the best class, and then
+    move words between classes until convergence."""
     start = agglomerate(job, start, start.waiting()[:MERGED_FIRST])
     waiting = start.waiting()
     bigrams, classes, total = job.counts.bigrams, len(start.room), int(job.counts.bigrams.sum())
@@ -168,7 +173,7 @@ def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
 
 def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
     """Chunks of words that can choose their classes in parallel. A chunk is small relative to the number of words
-    already placed."""
+    that already have a class."""
     begin = 0
     while begin < len(words):
         end = begin + min(max((placed + begin) // 16, 1), LARGEST_CHUNK)

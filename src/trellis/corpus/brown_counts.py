@@ -41,14 +41,14 @@ def count_bigrams(tokens: np.ndarray | Iterable[np.ndarray], vocab_size: int | N
 
 
 def with_pair(one: BigramCounts, other: BigramCounts, last: int, first: int) -> BigramCounts:
-    """The counts of two consecutive texts over the same vocabulary, and of the bigram where they meet."""
+    """Add the counts of two consecutive texts over the same vocabulary, and the bigram (last, first) between them."""
     size = len(one.words)
     between = _pairs(np.array([last]), np.array([first]), size)
     return BigramCounts(one.words + other.words, one.bigrams + other.bigrams + between)
 
 
 def average_mutual_information(bigrams: sparse.csr_array, assignment: np.ndarray) -> float:
-    """Average mutual information in nats between the classes of adjacent words: Σ p(c, d) log p(c, d) / p(c) p(d)."""
+    """Average mutual information of the classes of adjacent words, in nats: Σ p(c, d) log(p(c, d) / (p(c) p(d)))."""
     table = class_table(bigrams, assignment, int(assignment.max()) + 1)
     joint = table[table > 0] / table.sum()
     marginals = [margin[margin > 0] / table.sum() for margin in (table.sum(axis=1), table.sum(axis=0))]
@@ -56,7 +56,7 @@ def average_mutual_information(bigrams: sparse.csr_array, assignment: np.ndarray
 
 
 def _blocks(tokens: np.ndarray | Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Non-empty blocks of bounded length."""
+    """Yield the tokens in non-empty blocks of bounded length."""
     for piece in [tokens] if isinstance(tokens, np.ndarray) else tokens:
         for begin in range(0, len(piece), TOKEN_BLOCK):
             yield np.asarray(piece[begin : begin + TOKEN_BLOCK])

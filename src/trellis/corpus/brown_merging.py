@@ -1,4 +1,4 @@
-"""Greedy merging, cheapest pair first: Brown's windowed clustering, and the tree over finished classes."""
+"""Greedy merging of classes, cheapest pair first: Brown's windowed clustering, and the tree over finished classes."""
 
 from types import ModuleType
 from typing import NamedTuple
@@ -20,11 +20,11 @@ class Job(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The state of a clustering before the first word is placed."""
+    """An unfinished clustering: the classes of some words, and the words that still have to be clustered."""
 
-    assignment: np.ndarray  # [V] classes assigned beforehand; -1: pending
-    words: np.ndarray  # movable word ids, most frequent first; the first ones seed the classes
-    room: np.ndarray  # [C] capacity of each class in words; 0: closed
+    assignment: np.ndarray  # [V] class of each word; -1: none yet
+    words: np.ndarray  # ids of the words to cluster, most frequent first; the first ones become the initial classes
+    room: np.ndarray  # [C] maximum number of words of each class; 0: no words can join it
 
     def waiting(self) -> np.ndarray:
         """The words without a class, most frequent first."""
@@ -32,7 +32,8 @@ class Start(NamedTuple):
 
 
 class Window:
-    """Classes in slots, with a table of the cost of merging each pair, updated after insertions and merges."""
+    """The classes of a clustering, each in a numbered slot, and the cost of merging each pair of them. Insertions and
+    merges update the costs."""
 
     def __init__(self, classes: Classes, used: int, total: int, kernels: ModuleType) -> None:
         slots = len(classes.size)
@@ -43,7 +44,7 @@ class Window:
             kernels.fill_rises(slot, self.alive[slot + 1 :], self.alive, classes, self.table, self.rises)
 
     def insert(self, word: int, slot: int, bigrams: Bigrams) -> None:
-        """Insert a word as a singleton class; the margins count only bigrams of inserted words."""
+        """Insert a word as a class of its own. Only bigrams of inserted words are counted."""
         right, left = self.kernels.neighbours(word, bigrams, self.classes)
         classes, repeats = self.classes, bigrams.repeats[word]
         for counts, margin, here, opposite in (
@@ -59,7 +60,8 @@ class Window:
         self.kernels.fill_rises(slot, others, self.alive, classes, self.table, self.rises)
 
     def merge_cheapest(self, room: np.ndarray) -> tuple[int, int, float]:
-        """Merge the pair with the smallest loss; returns the slot kept, the slot freed and the loss."""
+        """Merge the two classes with the smallest loss of mutual information; returns the slots kept and freed, and the
+        loss."""
         a, b, loss = self.kernels.cheapest(self.alive, self.rises, self.classes, room, self.table)
         others = self.alive[(self.alive != a) & (self.alive != b)]
         self.kernels.rise_after_merge(a, b, others, self.classes, self.table, self.rises)
@@ -76,7 +78,7 @@ class Window:
 
 
 def agglomerate(job: Job, start: Start, words: np.ndarray) -> Start:
-    """Brown's algorithm: insert each of the words as an extra class, then merge the cheapest pair."""
+    """Brown's algorithm: insert each word as an additional class, and merge the cheapest pair of classes after each."""
     bigrams, free, room = job.counts.bigrams, len(start.room), np.append(start.room, start.room.max())
     window = Window(tabulate(bigrams, start.assignment, len(room)), free, int(bigrams.sum()), job.kernels)
     labels = window.classes.assignment
@@ -91,7 +93,7 @@ def agglomerate(job: Job, start: Start, words: np.ndarray) -> Start:
 
 
 def merge_tree(table: np.ndarray, kernels: ModuleType, bar: Progress) -> list[str]:
-    """Bit strings [C] of the binary tree built by merging the classes of a bigram table N [C, C] down to one."""
+    """The path of each of C classes in a binary tree, as bits; the tree merges the classes of a bigram table [C, C]."""
     classes, room = len(table), np.full(len(table), len(table))
     leaves = tabulate(sparse.csr_array(table), np.arange(classes), classes)
     window = Window(leaves, classes, int(table.sum()), kernels)

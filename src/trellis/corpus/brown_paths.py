@@ -14,7 +14,7 @@ from trellis.storage import atomic_write
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """A partition of V words into C classes, the leaves of a binary tree."""
+    """A partition of V words into C classes, which are the leaves of a binary tree."""
 
     assignment: np.ndarray  # [V] class of each word
     paths: list[str]  # [C] bit string from the root to each class, in tree order
@@ -22,7 +22,7 @@ class Clustering:
     ami: float | None = None  # average mutual information in nats, if known
 
     def save(self, path: str | Path, words: Sequence[str]) -> None:
-        """Write the paths file in tree order, most frequent words first."""
+        """Write one line per word: classes in tree order, and the most frequent words of a class first."""
         if len(words) != len(self.assignment):
             raise TrellisError(f"Got {len(words)} words for a clustering of {len(self.assignment)}; they must match.")
         for word in words:
@@ -57,7 +57,7 @@ def read_paths(path: str | Path) -> tuple[list[str], Clustering]:
 
 
 def describe(clustering: Clustering, words: Sequence[str], top: int = 10) -> list[str]:
-    """A human-readable line per class: path, number of words, and the most frequent ones."""
+    """A human-readable line per class: its path, its number of words, and its most frequent words."""
     width = max(map(len, clustering.paths))
     sizes = np.bincount(clustering.assignment, minlength=len(clustering.paths))
     return [

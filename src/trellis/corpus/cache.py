@@ -86,7 +86,7 @@ def _resolved(source: str) -> str:
 def new_entry(target: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `target`, with checksums of its files, if the block exits without an error.
 
-    If another process has written an intact `target` in the meantime, that folder is kept. A damaged `target` is
+    If another process has written an intact `target` in the meantime, that one is kept. A damaged `target` is
     replaced.
     """
     if target.exists() and not is_intact(target):

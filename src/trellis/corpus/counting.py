@@ -1,4 +1,4 @@
-"""Words, bigrams and n-grams of files, counted by dask. Each task reads one file, in blocks."""
+"""Count the words and bigrams of files with dask. Each task reads one file, in blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trellis.corpus.vocab import Vocabulary
 
 
 def recipe_for(paths: Sequence[Path], config: DataConfig) -> Recipe:
-    """The recipe for reading files that all have the format of the first."""
+    """The preprocessing options for files that all have the format of the first."""
     return make_recipe(config, suffix_of(paths[0]))
 
 
@@ -66,7 +66,7 @@ class Span:
 
 
 def bigrams_of_files(paths: Sequence[Path], vocab: Vocabulary, config: DataConfig) -> BigramCounts:
-    """The bigrams of consecutive files, for Brown clustering."""
+    """The bigram counts of files, read as one text, for Brown clustering."""
     return total_with_dask(partial(_span, vocab=vocab, recipe=recipe_for(paths, config)), paths).counts
 
 

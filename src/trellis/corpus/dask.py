@@ -1,4 +1,4 @@
-"""Sums by dask: on the threads of this machine, or on the machines of a `dask.distributed.Client`, if there is one.
+"""Sums computed by dask, on the threads of this machine or on the machines of a `dask.distributed.Client`.
 
 A task is repeated if its machine is lost. Results do not depend on the order in which tasks end."""
 
@@ -14,7 +14,7 @@ B = TypeVar("B")
 
 
 def total_with_dask(count: Callable[[A], B | None], items: Iterable[A], plus: Callable[[Any, Any], Any] = add) -> B:
-    """The sum of count(item), in the order of the items, without the items for which it is None; needs the extra
+    """Add up count(item) over the items, in their order. Results that are None are left out. Needs the extra
     `dask`."""
     try:
         from dask import compute, delayed

@@ -38,7 +38,7 @@ def unzip(archive: Path, path: Path) -> None:
 
 
 def _content(url: str, name: str) -> Iterator[bytes]:
-    """The bytes at a URL; raises unless as many arrive as the server announced."""
+    """The bytes at a URL; raises if fewer bytes arrive than the server announced."""
     try:
         with urlopen(Request(url, headers={"User-Agent": "trellis"}), timeout=TIMEOUT) as response:
             size = int(response.headers.get("Content-Length") or 0)

@@ -42,7 +42,7 @@ MOST_UNKNOWN = 0.5  # by default, words seen once are read as <unk> if they are 
 
 
 class Numbering(NamedTuple):
-    """The final ids of provisional ids."""
+    """The word and the final id of each provisional id."""
 
     words: list[str]  # by provisional id
     ids: np.ndarray  # [len(words)]; -1 for words outside a vocabulary without <unk>
@@ -56,7 +56,7 @@ class Numbering(NamedTuple):
         return cls(list(table), ids, ids == vocab.unk, vocab.eos)
 
     def unknown_words(self, tokens: np.ndarray) -> np.ndarray:
-        """The words that are read as <unk>, as in `Split`."""
+        """The words that are read as <unk>, in the format of `Split.unknown`."""
         words = (self.words[i].replace(LINE, " ") + LINE for i in tokens[self.unknown[tokens]])
         return np.frombuffer("".join(words).encode("utf-8", "surrogatepass"), BYTE)
 
@@ -98,7 +98,7 @@ def encode_corpus(
 def encode_sentences(
     sentences: Iterable[Sequence[str]], sizes: Sequence[int], recipe: Recipe, known: Vocabulary | None = None
 ) -> tuple[Vocabulary, dict[str, Split]]:
-    """Encode tokenised sentences in memory. `sizes` are their numbers of characters. Each sentence is a document."""
+    """Encode tokenised sentences with `sizes` characters each, in memory. Each sentence is a document."""
     table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
     table.default_factory = table.__len__
     rows = [[*(table[treat(word, recipe.lower, recipe.digits)] for word in row), table[EOS]] for row in sentences]
@@ -114,7 +114,7 @@ def encode_sentences(
 
 
 def _in_memory(part: Part, numbering: Numbering) -> Split:
-    """A part as a Split with final ids; every split ends with <eos>."""
+    """Convert a part to a Split with final ids. If it does not end with <eos>, one is added."""
     ending = np.array([PROVISIONAL[EOS]] if lacks_end(part) else [], TOKEN)
     given = np.concatenate([*chunks(part), ending])
     tokens, documents = numbering.ids[given], part.documents.copy()
@@ -152,8 +152,8 @@ def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str,
 
 
 def _line_ends(text: str, sentences: int) -> tuple[np.ndarray, int]:
-    """The number of characters up to the end of each sentence, and the total. Sentences that end within a line (at a
-    literal <eos>) share its characters equally."""
+    """The number of characters up to the end of each sentence, and the total. If a sentence ends within a line (at a
+    literal <eos>), all sentences of this block of text share its characters equally."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     kept = codes[codes != ord(DOCUMENT)]
     ends = 1 + np.flatnonzero(kept == ord(LINE))
@@ -172,9 +172,11 @@ def _choose_vocabulary(train: Part, table: dict[str, int], recipe: Recipe) -> Vo
 
 
 def default_min_count(counts: Mapping[str, int], recipe: Recipe) -> int:
-    """2 for words, so that the probability of <unk> is estimated from words seen once. Their share of the tokens is the
-    Good-Turing estimate of the share of unseen words. 1 if the text already contains <unk>, or if it is so small that
-    most of its tokens would be <unk>."""
+    """The default of `min_count`, which depends on the text.
+
+    It is 2 for words, so that the probability of <unk> is estimated from words seen once. (Their share of the tokens is
+    the Good-Turing estimate of the share of unseen words.) It is 1 for characters, bytes and symbols, without <unk>, if
+    the text already contains <unk>, or if most tokens of a small text would be <unk>."""
     once = sum(count == 1 for word, count in counts.items() if word != EOS)
     words = sum(counts.values()) - counts.get(EOS, 0)
     usual = recipe.unk and UNK not in counts and once <= MOST_UNKNOWN * words
@@ -182,7 +184,7 @@ def default_min_count(counts: Mapping[str, int], recipe: Recipe) -> int:
 
 
 def _characters(part: Part, words: list[str]) -> np.ndarray:
-    """Offsets [sentences + 1] of a part's sentences into its characters."""
+    """The offset of each sentence in the characters of a part, and the total: [sentences + 1]."""
     sentences, found = part.stream.sentences, [np.zeros(1, OFFSET)]
     for start, stop in part.ranges:
         first, last = np.searchsorted(sentences, start, side="right"), np.searchsorted(sentences, stop)
@@ -192,8 +194,8 @@ def _characters(part: Part, words: list[str]) -> np.ndarray:
 
 
 def _characters_at(stream: Split, positions: np.ndarray, words: list[str]) -> np.ndarray:
-    """The number of characters before each token. The characters of a sentence are divided among its tokens in
-    proportion to their lengths, with one space for each token."""
+    """The number of characters before each of these token positions. The characters of a sentence are divided among its
+    tokens in proportion to their lengths, with one space for each token."""
     assert stream.characters is not None
     after = np.minimum(np.searchsorted(stream.sentences, positions), stream.sentences.size - 1)
     found = np.asarray(stream.characters)[after]
@@ -209,7 +211,7 @@ def _characters_at(stream: Split, positions: np.ndarray, words: list[str]) -> np
 
 
 def _check_known(part: Part, numbering: Numbering, name: str) -> None:
-    """Raise on a word that is out of vocabulary when there is no <unk>."""
+    """Raise if a word is not in the vocabulary, and the vocabulary has no <unk>."""
     seen = 0
     for chunk in chunks(part):
         unknown = np.flatnonzero(numbering.ids[chunk] < 0)
@@ -223,7 +225,7 @@ def _check_known(part: Part, numbering: Numbering, name: str) -> None:
 
 
 def _write_split(part: Part, numbering: Numbering, path: Path) -> None:
-    """Write a part with final ids; every split ends with <eos>."""
+    """Write a part with final ids. If it does not end with <eos>, one is added."""
     ending = np.array([PROVISIONAL[EOS]] if lacks_end(part) else [], TOKEN)
     part.documents[-1] += ending.size
     with _writers(path) as (tokens, sentences, documents, characters, unknown):

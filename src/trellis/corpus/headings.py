@@ -1,4 +1,4 @@
-"""Regular expressions for the headings of documents, in `re`, without those that may take exponential time."""
+"""Find the headings of documents by regular expressions; those that may take exponential time are rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from trellis.corpus.unambiguous import REPEATS, is_unambiguous
 from trellis.errors import TrellisError
 
-LONGEST = 1000  # characters of a line in which a heading is searched
+LONGEST = 1000  # a heading must begin within this many characters of its line
 CUT = "\0"  # in the place of the rest of a long line, so that its beginning is not taken for a whole line
 _LONG_LINE = re.compile(rf"^[^\n]{{{LONGEST + 1},}}", re.MULTILINE)
 PLAIN = re.compile("", re.MULTILINE).flags, re.compile("", re.MULTILINE | re.DOTALL).flags
@@ -19,8 +19,8 @@ _GROUPS = list, tuple, re._parser.SubPattern  # type: ignore[attr-defined]
 
 
 def compile_heading(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern. Invalid patterns are errors, and so are repetitions of groups that can match the same text
-    in several ways, such as `(a+)+`."""
+    """Compile a pattern. Raises if it is invalid, or if it repeats a group that can match the same text in several
+    ways, as in `(a+)+`."""
     try:
         compiled = re.compile(pattern, re.MULTILINE)
         parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ def heading_starts(heading: re.Pattern[str], text: str) -> Iterator[int]:
 
 
 def _outermost(tree: Any) -> Iterator[Any]:
-    """The repeated parts of a parsed pattern that are in no other."""
+    """The repeated parts of a parsed pattern that are not inside another repeated part."""
     if _name(tree) in REPEATS and tree[1][1] > 1:
         yield tree
     elif isinstance(tree, _GROUPS):

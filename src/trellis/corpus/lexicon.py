@@ -16,7 +16,7 @@ from trellis.errors import TrellisError
 
 KIND = "<kind "  # the prefix that marks a spelling class; no word has it
 LONGEST_SUFFIX = 4
-MARKS = {  # spelling features and their letters
+MARKS = {  # the sign of each spelling feature, and whether a word has the feature
     "9": lambda word: any(map(str.isdigit, word)),
     "-": lambda word: "-" in word,
     "@": lambda word: "@" in word or "www" in word or "http" in word,
@@ -79,8 +79,8 @@ class Lexicon:
         return np.array([self.word(word, place == 0, rare) for place, word in enumerate(sentence)], np.int64)
 
     def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
-        """The ids of a sentence: x + V (y + 1) for a tagged word, x for an untagged word, then <eos> with its tag. See
-        `emissions.Product`."""
+        """The ids of a sentence and its <eos>. With V words in the vocabulary, word x with tag y has the id
+        x + V (y + 1), and word x without a tag has the id x. See `emissions.Product`."""
         size, number = len(self.vocab), self.numbers
         unknown = next((tag for tag in tags or () if tag not in number), None)
         if unknown is not None:

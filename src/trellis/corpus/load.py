@@ -95,8 +95,8 @@ def load_corpus(
 
 
 def report_unknown(corpus: Corpus) -> None:
-    """If rare training words are read as <unk> by default, log their number. If none are, warn about unknown words in
-    held-out text."""
+    """Log how many training words are read as <unk>, if this is the default. If the training text has no <unk>, warn
+    about unknown words in held-out text."""
     vocab = corpus.vocab
     seen = vocab.counts[vocab.unk] if vocab.unk is not None else 0
     if seen and corpus.recipe.min_count is None and set(corpus["train"].unknown_words()) - {UNK}:
@@ -164,7 +164,7 @@ def check_sentences(data: Any) -> None:
 
 
 def refuse_frame(data: Any) -> None:
-    """Raise if the data is a DataFrame, whose sentences are in one of its columns."""
+    """Raise if the data is a DataFrame; the column with the sentences must be passed instead."""
     if hasattr(data, "columns"):
         names = ", ".join(map(repr, list(data.columns)[:5]))
         raise TrellisError(f"A DataFrame is not a text: pass the column with the sentences; this one has {names}.")

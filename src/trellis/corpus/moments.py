@@ -23,8 +23,8 @@ ABSENT = -1
 class Moments:
     """Co-occurrence counts of a text of T tokens, from which an LDS is learned. Counts of several texts can be added.
 
-    Word v has row `rows[v]`. Rare words share the last row; words that never occur have none.
-    `lags[k - 1]` [n, n] counts how often row i occurs k positions after row j."""
+    Word v belongs to row `rows[v]`. Rare words may share the last row; words that never occur have no row. The entry
+    (i, j) of `lags[k - 1]` [n, n] counts how often a word of row i occurs k positions after a word of row j."""
 
     rows: np.ndarray  # [V] int64
     counts: np.ndarray  # [n] int64
@@ -48,8 +48,8 @@ class Moments:
 
 
 def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
-    """The row of each word [V], given word counts. The `most` - 1 words with the highest counts have a row of their
-    own. If `most` is 0, all words have one."""
+    """The row of each word [V], given word counts. Each of the `most` - 1 most frequent words has its own row; rarer
+    words share the last row. If `most` is 0, every word that occurs has its own row."""
     order = np.argsort(-counts, kind="stable")
     rows = np.empty(len(counts), np.int64)
     rows[order] = np.arange(len(counts))
@@ -106,15 +106,15 @@ def check_sizes(tokens: np.ndarray, rows: np.ndarray, lags: int) -> int:
 
 
 def read(tokens: np.ndarray, begin: int, end: int, circular: bool) -> np.ndarray:
-    """Tokens begin..end. Past the end of the text, they continue at its beginning if `circular`; otherwise they are cut
-    off."""
+    """The tokens at positions `begin` to `end` - 1. At the end of the text, they continue at its beginning if
+    `circular`; otherwise they stop there."""
     piece, beyond = tokens[begin:end], end - len(tokens)
     return np.concatenate([piece, tokens[:beyond]]) if circular and beyond > 0 else piece
 
 
 def count_pairs(found: np.ndarray, length: int, lag: int, size: int) -> sparse.csr_array:
-    """Count pairs of rows that are `lag` positions apart, for each of the first `length` positions. `found` may end
-    earlier."""
+    """Count the pairs of rows at positions t and t + `lag` of `found`, for t < `length`. Pairs that reach beyond the
+    end of `found` are left out."""
     later = found[lag:]
     return to_sparse(later * size + found[: min(length, len(later))], size)
 
@@ -132,7 +132,7 @@ def found_rows(rows: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def to_sparse(keys: np.ndarray, size: int) -> sparse.csr_array:
-    """Count equal keys row * size + column into [size, size]."""
+    """A matrix [size, size] whose entry (row, column) is the number of keys equal to row * size + column."""
     keys.sort()
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(first, append=len(keys)).astype(np.float64)

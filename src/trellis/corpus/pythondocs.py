@@ -42,7 +42,8 @@ def describe_python() -> str:
 
 
 def python_docs(folder: Path) -> Path:
-    """Write train.txt, valid.txt and test.txt to a subfolder: one sentence per line, blank lines between documents.
+    """Write train.txt, valid.txt and test.txt to a subfolder, and return its path. Each line is a sentence; a blank
+    line separates documents.
 
     Each module or help topic is a document; a hash of its name determines its split.
     """
@@ -69,8 +70,8 @@ def _write_splits(folder: Path) -> None:
 
 
 def _split_of(name: str) -> str:
-    """The split of a name. Each split has a share of [0, 1), and the hash of the name falls into one of these
-    shares."""
+    """The split of the document with this name. Each split has a part of the interval [0, 1); the hash of the name
+    falls into one of these parts."""
     point = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
     for split, share in SHARES.items():
         if point < share:
@@ -122,7 +123,7 @@ def _module_name(path: Path) -> str:
 
 
 def _docs_of_file(path: Path) -> Iterator[str]:
-    """The docstrings, then the comments of at least two lines."""
+    """The docstrings of a Python file, then its comments of at least two lines."""
     try:
         source = path.read_text("utf-8")
         tree = ast.parse(source)

@@ -32,7 +32,7 @@ Report = Callable[[int], None]  # called with the number of bytes just read
 
 
 class Record(NamedTuple):
-    """One sequence of a file: a line, a FASTA record, the rows of one id."""
+    """One sequence of a file: a line, a FASTA record, or the CSV rows of one id."""
 
     text: str
     line: int  # the number of its first line
@@ -40,19 +40,19 @@ class Record(NamedTuple):
 
 
 def read_texts(paths: Iterable[Path], recipe: Recipe, report: Report = lambda n: None) -> Iterator[str]:
-    """Stream the text of the files in order, in moderate blocks that end between words."""
+    """Stream the text of the files in order, in blocks of moderate size that end between words."""
     for path in paths:
         yield DOCUMENT
         yield from find_reader(recipe.reader).read(path, recipe, report)
 
 
 def _read_plain(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """One sentence per line; document boundaries follow the recipe."""
+    """Read a text with one sentence per line; `recipe.documents` determines where documents begin."""
     return DOCUMENT_MARKERS[recipe.documents](_blocks(path, recipe, report), recipe)
 
 
 def _read_fasta(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """Each record is a one-sentence document: its lines joined, without its header."""
+    """Read a FASTA file. Each record is a one-sentence document: its lines joined, without its header."""
     return _gather(_fasta_pieces(_blocks(path, recipe, report), str(path)))
 
 
@@ -73,12 +73,13 @@ def _fasta_pieces(blocks: Iterable[str], name: str) -> Iterator[str]:
 
 
 def _text_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
-    """Every line, blank ones included."""
+    """One record per line, including blank lines."""
     return (Record(line, number) for number, line in enumerate(lines, 1))
 
 
 def _fasta_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
-    """Every record, whose id is the first word of its header. An empty record is an empty sentence."""
+    """The records of a FASTA file. The id of a record is the first word of its header. An empty record is an empty
+    sentence."""
     header, pieces = None, list[str]()
     for number, line in enumerate(lines, 1):
         if line.startswith(">"):
@@ -94,7 +95,7 @@ def _fasta_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[
 
 
 def _read_csv(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """Each record is a one-sentence document."""
+    """Read a CSV file. Each record is a one-sentence document."""
     records = _csv_records(lines_of(path, recipe, report), recipe, str(path))
     return _gather(DOCUMENT + record.text + LINE for record in records)
 
@@ -106,7 +107,8 @@ def _read_arrow(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 
 def _csv_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
-    """One record per row, from its column `column`. With "id:event", adjacent rows with the same id form one record.
+    """One record per row, from the column `recipe.column`. With "id:event", adjacent rows with the same id form one
+    record.
 
     Spaces inside an event become underscores, so that the event is one token."""
     table = csv.reader((line + LINE for line in lines), strict=True)
@@ -139,7 +141,8 @@ def _find_columns(header: list[str], wanted: str, name: str) -> tuple[int | None
     """The index of the id column, the index of the wanted column, and whether they were found by name. "id:event" names
     both columns.
 
-    If only one column is wanted, the id column is the one called "id", if there is one."""
+    If only one column is wanted and found by name, the id column is the one with the heading "id"; otherwise it is
+    None."""
     names = [wanted] if wanted in header or ":" not in wanted else wanted.split(":", 1)
     by_name = all(one in header for one in names)
     if not by_name and not all((place := whole(one)) is not None and place < len(header) for one in names):
@@ -151,7 +154,7 @@ def _find_columns(header: list[str], wanted: str, name: str) -> tuple[int | None
 
 
 def _wide_enough(rows: Iterable[tuple[int, list[str]]], last: int, name: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, each checked for its columns."""
+    """The rows that are not empty; raises if one of them has no column `last`."""
     for line, row in rows:
         if row and len(row) <= last:
             what = f"a row with {len(row)} columns in line {line}, expected at least {last + 1}"
@@ -165,11 +168,11 @@ class Reader:
     """A file format; other packages add readers through the entry point group `trellis.readers`.
 
     `read` yields the text of a file in pieces of moderate size that end between two words. A newline ends a sentence,
-    and DOCUMENT begins a document. It calls `report` with the number of bytes it has read. For line-based formats,
-    `lines_of` does most of this.
+    and DOCUMENT begins a document. `read` also calls `report` with the number of bytes it has read. For line-based
+    formats, `lines_of` does most of this.
 
-    `records` is optional. It yields the records of a query with their ids, from lines as they arrive. Without it, the
-    sentences from `read` are records without ids."""
+    `records` is optional. It yields the records of a command's input with their ids, as the lines arrive. Without it,
+    the sentences from `read` are records without ids."""
 
     read: Callable[[Path, Recipe, Report], Iterator[str]]
     suffixes: tuple[str, ...] = ()  # of the files that it reads unless data.reader is set
@@ -188,7 +191,7 @@ READERS = {
 
 
 def find_reader(name: str, option: str = "data.reader") -> Reader:
-    """The reader of that name, built in or from an installed package; `option` names the option in messages."""
+    """The reader called `name`, built in or from an installed package. Error messages call the option `option`."""
     if name in READERS:
         return READERS[name]
     path = choose(dict.fromkeys(READERS, "") | entries(GROUP), name, option)
@@ -216,7 +219,7 @@ def lines_of(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 
 def _mark_files(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """Each file is one document; a blank line is an empty sentence."""
+    """Return the text unchanged: each file is one document, and a blank line is an empty sentence."""
     return blocks
 
 
@@ -235,7 +238,7 @@ def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 
 def _mark_headings(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """A document begins at each heading. The last lines of a block are held back until the next block arrives."""
+    """Begin a document at each heading. The last lines of a block are held back until the next block arrives."""
     heading = compile_heading(recipe.heading)
     kept = ""
     for block in chain(blocks, [None]):
@@ -255,7 +258,8 @@ DOCUMENT_MARKERS: dict[str, Callable[[Iterator[str], Recipe], Iterator[str]]] = 
 
 
 def _cut_point(text: str) -> int:
-    """The length of the text without its last lines, in which a heading may begin; all of it if lines are very long."""
+    """The length of the text without its last lines, in which a heading may begin; the whole length if lines are very
+    long."""
     position = len(text)
     for _ in range(LOOK_AHEAD + 1):
         position = max(text.rfind(LINE, 0, position), 0)
@@ -263,7 +267,7 @@ def _cut_point(text: str) -> int:
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:
-    """Whole lines of any length."""
+    """Join the blocks and yield whole lines, of any length."""
     kept = ""
     for block in blocks:
         *whole, kept = (kept + block).split(LINE)
@@ -289,7 +293,7 @@ def _blocks(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 
 def decode_blocks(blocks: Iterable[bytes], name: str, recipe: Recipe) -> Iterator[str]:
-    """Text in blocks that end after a newline if possible, else after a space, else between characters.
+    """Decode bytes as text, in blocks that end after a newline if possible, else after a space, else after a character.
 
     A newline is appended if the text does not end with one.
     """

@@ -38,7 +38,7 @@ class Arriving:
                 yield self.lines.popleft()
 
     def idle(self) -> bool:
-        """Whether all lines that have arrived were taken, and the next line has not arrived yet."""
+        """Whether the next line has yet to arrive."""
         return not self.lines and self.stream is not None and not _has_more(self.stream)
 
 
@@ -54,8 +54,8 @@ class Records:
         return iter(self.records)
 
     def in_chunks(self, items: Iterable[A], size: Callable[[A], int], most: int) -> Iterator[list[A]]:
-        """Lists of items, computed from the records one by one, with a total size of about `most`. A list is shorter if
-        the next record has not arrived yet."""
+        """Lists of items, which are computed from the records one by one. A list ends when its total size reaches
+        `most`, or when the next record has not arrived yet."""
         chunk, total = list[A](), 0
         for item in items:
             chunk.append(item)
@@ -68,7 +68,7 @@ class Records:
 
 
 def given_records(texts: Sequence[str]) -> Records:
-    """Sentences as they are."""
+    """The given sentences as records; raises if one of them has several lines."""
     for number, text in enumerate(texts, 1):
         if LINE in text:
             raise TrellisError(f"Sentence {number} has {text.count(LINE) + 1} lines; pass one line per argument.")
@@ -116,7 +116,7 @@ def _read_by_file(path: Path | None, recipe: Recipe) -> Iterator[Record]:
 
 
 def _arriving(stream: IO[bytes]) -> Iterator[bytes]:
-    """What has arrived, in blocks of at most BLOCK bytes."""
+    """The bytes of a stream as they arrive, in blocks of at most BLOCK bytes."""
     while data := stream.read1(BLOCK):  # type: ignore[attr-defined]
         yield data
 

@@ -1,4 +1,5 @@
-"""A training text in many files (shards), read as a stream: only one shard at a time is in memory, none on disk."""
+"""A training text in many files (shards), read as a stream. One encoded shard at a time is in memory; none is
+written to disk."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ from trellis.storage import write_text
 class Shards(Batches):
     """Batches of a text in shards, in a new random order in each epoch.
 
-    A shard is read by `lanes` parallel streams, as by `Streams`, starting at a random offset. Rows are fresh where a
-    shard begins. The order and the offsets depend only on the seed and the epoch, so a run can be resumed within a
-    shard."""
+    A shard is read by `lanes` parallel streams, as in `Streams`, starting at a random offset. At the beginning of a
+    shard, every stream starts anew. The order and the offsets depend only on the seed and the epoch, so a run can
+    be resumed within a shard."""
 
     def __init__(
         self, paths: Sequence[Path], sizes: Sequence[int], vocab: Vocabulary, recipe: Recipe,
@@ -84,7 +85,7 @@ class Shards(Batches):
 def open_shards(
     pattern: str, vocab: Vocabulary, recipe: Recipe, lanes: int, window: int, seed: int = 0, cache: Path | None = None
 ) -> Shards:
-    """The shards in a folder, or those whose names match a pattern. Their tokens are counted once."""
+    """Open the shards in a folder, or those whose names match a pattern. Their tokens are counted the first time."""
     paths = [path for path in files_of(Path(pattern).expanduser()) if path is not None]
     if not paths[0].exists():
         raise TrellisError(f"data.shards: there is no file or folder {pattern}.")
@@ -108,6 +109,6 @@ def count_tokens(paths: Sequence[Path], recipe: Recipe, cache: Path | None = Non
 
 
 def encoded(path: Path, vocab: Vocabulary, recipe: Recipe) -> np.ndarray:
-    """The tokens of a file: int32."""
+    """The token ids of a file, as int32."""
     blocks = [vocab.encode(words).astype(TOKEN) for words in tokens_of_file(path, recipe)]
     return np.concatenate([np.zeros(0, TOKEN), *blocks])

@@ -1,4 +1,4 @@
-"""Resolve a corpus name, file, folder or standard input to files per split."""
+"""Find the files of each split: of a named corpus, a file, a folder or standard input."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ DOWNLOADS = {
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a corpus, by split, or all under WHOLE."""
+    """The files of a corpus, by split; if it has no splits, all files are under WHOLE."""
 
     name: str
     description: str
@@ -85,7 +85,7 @@ def _from_path(path: Path) -> Source:
 
 
 def _splits_in(folder: Path) -> dict[str, list[Path]]:
-    """train.txt, valid.txt and test.txt, in any format, plain or .gz; nothing if there is no train file."""
+    """The files train, valid and test of a folder, in any format, plain or .gz; empty if there is no train file."""
     for group in (READERS, entries(GROUP)):  # look for readers of other packages only if needed
         suffixes = [suffix for name in group for suffix in find_reader(name).suffixes]
         found = {split: _named(folder, split, suffixes) for split in SPLITS}
@@ -95,7 +95,7 @@ def _splits_in(folder: Path) -> dict[str, list[Path]]:
 
 
 def _named(folder: Path, split: str, suffixes: Iterable[str]) -> list[Path]:
-    """The first file of that name with one of the suffixes, if there is any."""
+    """A list with the first file that is called `split` and has one of the suffixes; empty if there is none."""
     names = (split + suffix + zipped for suffix in suffixes for zipped in ("", ".gz"))
     return [folder / name for name in names if (folder / name).is_file()][:1]
 

@@ -27,8 +27,8 @@ PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value except LINE's is its 
 
 
 class Split(NamedTuple):
-    """One split as a stream of ids. Sentence i is `tokens[sentences[i]:sentences[i + 1]]`; documents are stored in the
-    same way."""
+    """One split as a stream of ids. Sentence i is `tokens[sentences[i]:sentences[i + 1]]`; `documents` delimits
+    documents in the same way."""
 
     tokens: np.ndarray  # [n] int32
     sentences: np.ndarray  # [sentences + 1] int64 offsets into tokens
@@ -48,7 +48,7 @@ class Split(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The location of a split in a provisional stream."""
+    """The location of a split in a stream of provisional ids."""
 
     stream: Split
     ranges: list[tuple[int, int]]  # half-open ranges of token positions
@@ -65,7 +65,8 @@ def _open(path: Path, dtype: np.dtype) -> np.ndarray:
 
 
 def divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
-    """Assign documents to splits by a fixed shuffle; if there are fewer than three, divide sentences or tokens."""
+    """Assign documents to splits by a fixed shuffle. If there are fewer documents than splits, divide the sentences; if
+    there are fewer sentences than splits, divide the tokens."""
     valid, test = recipe.valid_fraction, recipe.test_fraction
     shares = {name: share for name, share in zip(SPLITS, (1 - valid - test, valid, test), strict=True) if share > 0}
     if stream.documents.size > len(shares):
@@ -102,7 +103,7 @@ def contiguous(stream: Split, start: int, stop: int) -> Part:
 
 
 def _selected(stream: Split, documents: np.ndarray) -> Part:
-    """Some whole documents in their original order. Adjacent documents are joined into one range."""
+    """The given documents as a part, in their original order. Adjacent documents are joined into one range."""
     runs = np.split(documents, np.flatnonzero(np.diff(documents) > 1) + 1)
     ranges = [(int(stream.documents[run[0]]), int(stream.documents[run[-1] + 1])) for run in runs]
     lengths = np.diff(stream.documents)[documents]

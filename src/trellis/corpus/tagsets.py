@@ -20,15 +20,15 @@ class Span(NamedTuple):
 
 
 def units_of(tags: Collection[str]) -> str:
-    """The units that a tag set marks: "spans" if every tag is O or similar to B-NP, else "tokens"."""
+    """The units that a tag set marks: "spans" if O is a tag and all others are like B-NP, else "tokens"."""
     return "spans" if OUTSIDE in tags and all(SPAN_TAG.fullmatch(tag) for tag in tags) else "tokens"
 
 
 def spans(tags: Iterable[str]) -> list[Span]:
     """The spans of a sentence in any scheme, by conlleval's rules.
 
-    A span continues while its label stays the same and no prefix begins or ends a span. An I without a B also begins a
-    span."""
+    A span continues while its label stays the same and no prefix begins or ends a span. An I that continues no span
+    begins one."""
     found: list[Span] = []
     kind, first, place = "", 0, "O"
     for t, tag in enumerate([*tags, OUTSIDE]):
@@ -43,7 +43,7 @@ def spans(tags: Iterable[str]) -> list[Span]:
 
 
 def write_spans(found: Iterable[Span], length: int, scheme: str) -> list[str]:
-    """Tags of a sentence of that length: "IOB1" (B only between adjacent spans of one kind), "IOB2" or "IOBES"."""
+    """The tags of `length` words in a scheme: "IOB1" (B only between adjacent spans of one kind), "IOB2" or "IOBES"."""
     letters_of = choose(SCHEMES, scheme, "The span scheme")
     tags, before = [OUTSIDE] * length, Span("", -2, -2)
     for span in found:

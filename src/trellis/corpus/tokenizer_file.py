@@ -62,7 +62,7 @@ def corpus_of_tokenizer(
 
 
 def encoded(data: list[Any], path: str | Path) -> list[Any]:
-    """The ids of every text."""
+    """The token ids of every text; sequences of ids are unchanged."""
     if not any(isinstance(one, str) for one in data):
         return data
     try:
@@ -76,7 +76,7 @@ def encoded(data: list[Any], path: str | Path) -> list[Any]:
 
 
 def without_end(row: Any, last: int, size: int) -> np.ndarray:
-    """A sequence of ids, checked, without a final end token."""
+    """Check a sequence of ids, and return it without a final end token."""
     ids = np.asarray(row, np.int64).reshape(-1)
     ids = ids[:-1] if ids.size and ids[-1] == last else ids
     wrong = ids[(ids < 0) | (ids >= size) | (ids == last)]

@@ -1,5 +1,6 @@
-"""Whether a repeated part of a regular expression matches a text in one way at most: whether each character determines
-the part of the pattern that matches it (Brueggemann-Klein and Wood 1998, "One-unambiguous regular languages")."""
+"""Check that a repeated part of a regular expression matches any text in at most one way: each character of the text
+must determine the part of the pattern that matches it (Brueggemann-Klein and Wood 1998, "One-unambiguous regular
+languages")."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ from itertools import chain
 from operator import or_
 from typing import Any, NamedTuple
 
-EVERY = (1 << 0x110000) - 1  # sets of characters are integers, a bit for each
+EVERY = (1 << 0x110000) - 1  # a set of characters is an integer, with one bit per character
 CATEGORIES = {"CATEGORY_DIGIT": r"\d+", "CATEGORY_SPACE": r"\s+", "CATEGORY_WORD": r"\w+"}
 REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 MOST = 100  # positions in a pattern
 
 
 class NotCheckedError(Exception):
-    """A part of a pattern is not a set of characters, or there are too many of them."""
+    """A pattern cannot be checked: it has too many parts, or a part of an unknown kind."""
 
 
 def is_unambiguous(part: Any) -> bool:
-    """Whether a part of a pattern that `re` has parsed, without flags, matches every text in one way at most."""
+    """Whether a part of a pattern, parsed by `re` without flags, matches every text in at most one way."""
     positions = Positions()
     try:
         return positions.disjoint(positions.add([part]).first) and all(map(positions.disjoint, positions.following))
@@ -38,7 +39,8 @@ class Ends(NamedTuple):
 
 
 class Positions:
-    """The positions of a pattern: the characters that match there, and the positions that may follow."""
+    """The positions of a pattern, each of which matches one character: the characters, and the positions that may
+    follow."""
 
     def __init__(self) -> None:
         self.characters, self.following = list[int](), list[list[int]]()
@@ -95,21 +97,21 @@ def union(parts: list[Ends]) -> Ends:
 
 
 def characters_of(name: str, value: Any) -> int:
-    """The characters that match a part of one character."""
+    """The characters that match a part of a pattern, if this part is one character long."""
     if name not in CHARACTERS:
         raise NotCheckedError
     return CHARACTERS[name](value)
 
 
 def of_items(items: list[Any]) -> int:
-    """Those of [...]."""
+    """The characters that a set such as [a-z] matches."""
     negated = items[0][0].name == "NEGATE"
     found = reduce(or_, (characters_of(kind.name, value) for kind, value in items[negated:]))
     return EVERY ^ found if negated else found
 
 
 def of_category(kind: Any) -> int:
-    """Those of an escape such as \\d or \\D."""
+    """The characters that an escape such as \\d or \\D matches."""
     known = category(kind.name.replace("_NOT_", "_"))
     return EVERY ^ known if "_NOT_" in kind.name else known
 

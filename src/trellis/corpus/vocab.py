@@ -19,7 +19,7 @@ GAP = "___"  # in a query: one missing token, with any tokenizer
 class Vocabulary:
     """The words of a model, and the preprocessing that turns text into words.
 
-    Words are ordered by frequency, then alphabetically.
+    `Vocabulary.choose` orders words by frequency, then alphabetically.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Vocabulary:
         """Keep the words seen at least `min_count` times. `max_size` limits the number of words, including <eos> and
         <unk>.
 
-        The count of <unk> is the total count of the excluded words.
+        The counts of the excluded words are added to the count of <unk>.
         """
         special = {EOS: counts.get(EOS, 0)} | ({UNK: counts.get(UNK, 0)} if unk or UNK in counts else {})
         ranked = sorted(

@@ -1,4 +1,4 @@
-"""One job in several processes, as torchrun starts them. In a single process every function here does nothing.
+"""One job in several processes, as torchrun starts them. In a single process, nothing is sent and nothing waits.
 
 Rows of a batch are divided among the processes in order. Sums are taken over all processes, so that each process has
 the same parameters after every step. Only the first process (rank 0) writes.

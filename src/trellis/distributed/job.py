@@ -1,4 +1,4 @@
-"""Which process of a job this is, and its connection to the others."""
+"""The number of this process in its job, and its connection to the other processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAUNCH = "start the processes with torchrun, or unset RANK and WORLD_SIZE"
 
 
 class Job:
-    """What this process knows of its job."""
+    """What this process knows about its job."""
 
     rank, size = 0, 1
     group: Any = None  # torch's process group, once the processes are connected
@@ -31,7 +31,7 @@ class Job:
 
 
 def declare() -> None:
-    """Make this process one of a job, if torchrun has started it: RANK and WORLD_SIZE are set."""
+    """Make this process part of a job if torchrun has started it, that is, if RANK and WORLD_SIZE are set."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return
     number, count = _whole("RANK"), _whole("WORLD_SIZE")
@@ -50,8 +50,9 @@ def _whole(name: str) -> int:
 
 
 def join() -> None:
-    """Make this process one of a job and connect its processes: those that torchrun has started, or those of the
-    program's own `torch.distributed.init_process_group`. All processes must call it."""
+    """Make this process part of a job, and connect it to the other processes of the job. These are the processes that
+    torchrun has started, or those that the program itself has connected by `torch.distributed.init_process_group`. All
+    processes must call `join`."""
     import torch.distributed as dist
 
     if dist.is_initialized() and Job.group is None:
@@ -62,7 +63,7 @@ def join() -> None:
 
 
 def connect() -> None:
-    """Connect the processes of this job until they end: CPUs by gloo, GPUs by NCCL.
+    """Connect the processes of this job until they end, by gloo on CPUs and by NCCL on GPUs.
 
     The job has a process group of its own, so a program may use torch.distributed for itself too."""
     if Job.size == 1 or Job.alone or Job.group is not None:
@@ -113,7 +114,7 @@ def is_late(error: RuntimeError) -> bool:
 
 
 def patience() -> float:
-    """The seconds that a process waits for the others."""
+    """The number of seconds that a process waits for the other processes."""
     given = os.environ.get(TIMEOUT, str(PATIENCE))
     try:
         seconds = float(given)
@@ -165,8 +166,8 @@ def job() -> str:
 
 
 def share_of(count: int, number: int | None = None) -> slice:
-    """The part of `count` items that belongs to a process, by default this one. Sizes differ by at most one, and the
-    first process has the largest."""
+    """The part of `count` items that belongs to a process, by default this one. The sizes of the parts differ
+    by at most one, and earlier processes have the larger parts."""
     number = rank() if number is None else number
     whole, rest = divmod(count, size())
     begin = number * whole + min(number, rest)

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DENSE = 0.5  # share of nonzero rows above which a tensor is sent whole
-FEW_ROWS = 64  # rows below which it is sent whole
+FEW_ROWS = 64  # a tensor with fewer rows is sent whole
 
 A = TypeVar("A")
 
 
 def from_all(value: A) -> list[A]:
-    """The values of all processes, in order."""
+    """Collect the values of all processes, in the order of the processes."""
     if not is_joined():
         return [value]
     import torch.distributed as dist
@@ -42,7 +42,7 @@ def largest(*values: float) -> tuple[float, ...]:
 
 
 def add_up(tensor: Tensor) -> Tensor:
-    """The sum of a tensor over all processes, in place."""
+    """Add up a tensor over all processes, in place, and return it."""
     if is_joined():
         Job.sums_in_step |= Job.in_step
         begin_sum(tensor)()
@@ -65,7 +65,7 @@ def begin_sum(tensor: Tensor) -> Callable[[], Any]:
 
 
 def add_up_rows(tensor: Tensor) -> Tensor:
-    """The sum of a tensor over all processes; only the rows that are nonzero in some process are sent."""
+    """Like `add_up`, but only the rows that are nonzero in some process are sent."""
     if not is_joined() or tensor.dim() < 2 or len(tensor) < FEW_ROWS:
         return add_up(tensor)
     import torch

@@ -1,4 +1,4 @@
-"""Work that one process does for the others, which wait for it."""
+"""Work that one process does for all, while the other processes wait for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from trellis.distributed.job import Job, explained, is_first, is_joined, is_late, local_rank, patience, rank
 from trellis.errors import TrellisError
 
-BEATS = 4  # signs of life of a working process in the time that the others wait for one
-DONE, FAILED, DIED = b"d", b"f", b"x"  # how a turn ended: the first byte that its process leaves
+BEATS = 4  # how many signs of life a working process gives in `patience()` seconds
+DONE, FAILED, DIED = b"d", b"f", b"x"  # how a turn ended: the first byte that its process stores
 
 A = TypeVar("A")
 
@@ -22,8 +22,8 @@ A = TypeVar("A")
 def one_at_a_time() -> Iterator[None]:
     """A context that the first process of each machine leaves before the others enter it.
 
-    The others find its results in the cache. If it fails, they fail with the same message. Its work may take longer
-    than `patience`, as long as the process is alive."""
+    The other processes find the results of the first one in the cache. If the first one fails, the others fail with the
+    same message. It may work for longer than `patience()` seconds, as long as it is alive."""
     if not is_joined():
         yield
         return
@@ -121,7 +121,7 @@ def _alone() -> Iterator[None]:
 
 
 def speaks_first() -> bool:
-    """Whether this process is the first to report an error, so that each job prints only one sentence."""
+    """Whether this process is the first to report an error, so that a job prints only one error message."""
     if not is_joined():
         return is_first()
     try:

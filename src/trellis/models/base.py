@@ -38,8 +38,8 @@ VECTORS = "has no hidden states or word vectors", "models with either"
 class Path(NamedTuple):
     """The most probable hidden states of a sentence."""
 
-    states: np.ndarray  # [T], or [T, M] of M layers
-    log_prob: float  # log p(states, words), including <eos>; for mean field, the bound on log p(words)
+    states: np.ndarray  # [T]; with M layers of states, [T, M]
+    log_prob: float  # log p(states, words), including <eos>; for mean-field inference, the lower bound on log p(words)
 
 
 class Infilled(NamedTuple):
@@ -82,11 +82,11 @@ class SequenceModel(ABC):
 
     @abstractmethod
     def reset(self, state: Any, where: Tensor) -> Any:
-        """The state of the first B sequences. Sequences for which the mask `where` [B] is true begin anew."""
+        """Restart the sequences for which the mask `where` [B] is true. Returns the state of the first B sequences."""
 
     @abstractmethod
     def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """log p(x_t | past) [B, T] of tokens [B, T] (zero in the padding), and the state after them."""
+        """The log-probability of each token [B, T] given its past (zero in the padding), and the state after them."""
 
     @abstractmethod
     def forecast(self, state: Any) -> Tensor:
@@ -149,7 +149,7 @@ class PersistedModel(ABC):
         """Write additional files next to the model file."""
 
     def finish(self, train: Split) -> None:  # noqa: B027
-        """Called after training, to estimate values that are not parameters, such as state occupancy."""
+        """Estimate values that are not parameters, such as state occupancy. Called after training."""
 
     @abstractmethod
     def to(self, device: str | torch.device) -> Any:
@@ -217,7 +217,7 @@ class PersistedModel(ABC):
         raise self.refusal("log_prob", *PROBABILITIES)
 
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
-        """log p of each of the T tokens, and of <eos> after them, given all preceding tokens: [T + 1].
+        """The log-probability of each of T tokens, and of <eos> after them, given all preceding tokens: [T + 1].
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
         >>> model.token_log_probs("a b").shape
@@ -242,7 +242,9 @@ class PersistedModel(ABC):
         raise self.refusal("sample", *PROBABILITIES)
 
     def posterior(self, text: Text, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """The posterior p(state | sentence) at each word, [T, K]; the layers of a factorial HMM are concatenated.
+        """The posterior p(state | sentence) at each of T words, [T, number of states].
+
+        The layers of a factorial HMM are concatenated.
 
         By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 
@@ -344,7 +346,8 @@ class PersistedModel(ABC):
 
         - `sentence`, `number`: the number of the sentence, and of the token within it, from 1;
         - `token`, `start`, `end`: the token, and its character offsets in the text;
-        - `vector`, or `layer`, `rank`, `state` and `probability`.
+        - `vector`; with `top`, `state` and `probability`, also `layer` if there are several layers, and `rank` if `top`
+          is larger than 1.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [(row["token"], row["start"], row["end"]) for row in model.embed_rows("a  b", top=1)]

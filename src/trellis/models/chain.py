@@ -24,7 +24,7 @@ from trellis.types import Belief, Filtered, Posterior, Potentials
 
 
 class StateModel(LanguageModel):
-    """A language model with one or more layers of hidden states; `sizes` are the numbers of states of the layers."""
+    """A language model with one or more layers of hidden states; `sizes` is the number of states of each layer."""
 
     embed_kinds: ClassVar = {
         "posterior": lambda model, tokens, lengths: model.smooth(tokens, lengths).probs,
@@ -37,7 +37,7 @@ class StateModel(LanguageModel):
     best_path: Any  # ... -> the most probable states [B, T] or [B, T, M], and log p(z, x) [B]
 
     def indicators(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Viterbi paths as one-hot indicators, layers concatenated: [B, T, S]."""
+        """The Viterbi paths of sentences as one-hot vectors, layers concatenated: [B, T, number of states]."""
         path = self.best_path(tokens, lengths)[0].clamp(min=0).view(*tokens.shape, len(self.sizes))
         layers = zip(path.unbind(-1), self.sizes, strict=True)
         return torch.cat([torch.nn.functional.one_hot(states, size) for states, size in layers], -1)
@@ -95,7 +95,7 @@ class GapModel(LanguageModel):
 
 
 class ChainModel(GapModel, StateModel):
-    """A language model that is a single chain of `num_states` states."""
+    """A language model with a single chain of `num_states` hidden states."""
 
     @property
     @abstractmethod
@@ -107,7 +107,7 @@ class ChainModel(GapModel, StateModel):
 
     @abstractmethod
     def chain(self, batch: int = 1) -> queries.Chain:
-        """The chain of `batch` new sentences."""
+        """The start distribution, transition and emission for `batch` new sentences."""
 
     @torch.no_grad()
     def likelihoods(self) -> Likelihoods:
@@ -116,22 +116,22 @@ class ChainModel(GapModel, StateModel):
 
     @torch.no_grad()
     def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
-        """Smoothed posteriors p(z_t | x) of sentences [B, T], over all states."""
+        """Smoothed posteriors p(state | sentence) at every token of sentences [B, T], over all states."""
         return discrete.smooth(*self.observed(tokens), lengths)
 
     @torch.no_grad()
     def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
-        """Filtered posteriors p(z_t | x_<=t) of sentences [B, T], over all states."""
+        """Filtered posteriors p(state | tokens so far) at every token of sentences [B, T], over all states."""
         return discrete.filter(*self.observed(tokens), lengths)
 
     def observed(self, tokens: Tensor) -> tuple[Belief, Transition, Potentials]:
-        """The inputs of inference over all states, for new sentences [B, T]."""
+        """The start distribution, transition and emission potentials of new sentences [B, T], over all states."""
         prior, transition, emission, _ = self.chain(len(tokens))
         return prior, transition, emission.potentials(tokens).widen(self.num_states)
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Viterbi paths [B, T] of sentences, and log p(z, x) [B]."""
+        """The Viterbi paths [B, T] of sentences, and log p(path, words) [B]."""
         chain = self.chain(len(tokens))
         return discrete.viterbi(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)
 

@@ -38,7 +38,7 @@ class BestSentence(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """A sample from the sentences that satisfy a constraint."""
+    """A sampled sentence that satisfies a constraint."""
 
     text: str
     log_prob: float  # log p(text), including <eos> if the sentence is complete
@@ -63,7 +63,7 @@ class Conditioned:
     def several(
         cls, model: ChainModel, constraints: Sequence[Constraint], least: int, most: int | None, complete: bool
     ) -> list[Conditioned]:
-        """A model under each of several constraints.
+        """The conditioned model for each of several constraints, which are prepared together.
 
         Each step takes a single product with the transition matrix for all constraints together."""
         check_integer(least, "smallest number of words", 0, MOST_WORDS)
@@ -82,8 +82,8 @@ class Conditioned:
 
     @torch.no_grad()
     def at(self, prompt: Text, possible: bool = True) -> tuple[tuple[int, ...], Position]:
-        """The tokens of a prompt, and the position after it. With `possible`, raises if no sentence that begins with
-        the prompt satisfies the constraint."""
+        """The tokens of a prompt, and the state of model and automaton after it. With `possible`, raises if no sentence
+        that begins with the prompt satisfies the constraint."""
         given = sentences_of(self.model, prompt).sentences
         if len(given) != 1:
             raise TrellisError(f"Pass one prompt, not {len(given)}.")

@@ -1,8 +1,8 @@
 """Guidance: an HMM makes another left-to-right model satisfy a constraint.
 
-The other model's p(x_t | x_<t) is multiplied by the HMM's p(constraint | x_<=t) / p(constraint | x_<t). If the other
-model is the HMM itself, the product is p(x_t | x_<t, constraint); otherwise it is an approximation. Every generated
-text satisfies the constraint."""
+The other model's probability of the next token, p(x_t | x_<t), is multiplied by the HMM's
+p(constraint | x_<=t) / p(constraint | x_<t). If the other model is the HMM itself, the product is
+p(x_t | x_<t, constraint); otherwise it is an approximation. Every generated text satisfies the constraint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Guide:
     """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint.
 
     The constraint applies to the text after the prompt, which has `least` to `most` tokens. `alpha` is the weight of
-    the correction: 1 is Bayes' rule. 0 only excludes tokens after which the constraint cannot be satisfied."""
+    the correction: 1 gives Bayes' rule; 0 only excludes tokens after which the constraint cannot be satisfied."""
 
     def __init__(self, product: Product, alpha: float = 1.0, cache: int = 256) -> None:
         self.product, self.alpha = product, alpha
@@ -53,8 +53,8 @@ class Guide:
 
     @torch.no_grad()
     def corrections(self, prefixes: Sequence[Prefix]) -> Tensor:
-        """alpha log (p(constraint | tokens, next token) / p(constraint | tokens)): [B, V]. -inf for next tokens after
-        which the constraint cannot be satisfied."""
+        """The logarithm of the correction of each next token: alpha log (p(constraint | tokens, next token) /
+        p(constraint | tokens)), [B, V]. It is -inf if the constraint cannot be satisfied after this token."""
         distinct = list(dict.fromkeys(prefixes))
         position = self.positions(distinct)
         found, before = self.product.corrections(position), self.product.log_prob(position)
@@ -76,7 +76,7 @@ class Guide:
 
     @torch.no_grad()
     def sample(self, model: LanguageModel, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
-        """Sample n texts from another language model of the same vocabulary, guided token by token."""
+        """Sample n texts from another language model with the same vocabulary, guided token by token."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
         for _ in range(self.product.span.most + 1):
             position = self.positions(writer.prefixes())
@@ -90,10 +90,10 @@ class Guide:
 
     @torch.no_grad()
     def particles(self, model: LanguageModel, n: int = 100, prompt: Text = "", seed: int = 0) -> Particles:
-        """Samples by sequential Monte Carlo: texts with weights.
+        """Sample n weighted texts by sequential Monte Carlo.
 
         The HMM, conditioned on the constraint, proposes tokens. The weight of a text is its probability under the
-        guided model divided by that under the HMM. If the effective sample size falls below n / 2, texts are
+        guided model divided by its probability under the HMM. If the effective sample size falls below n / 2, texts are
         resampled."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
@@ -143,8 +143,8 @@ def guide(
     least, most
         The smallest and the largest number of tokens of a text.
     alpha
-        The weight of the correction: 1 is Bayes' rule. 0 only excludes tokens after which the constraint cannot be
-        satisfied.
+        The weight of the correction: 1 gives Bayes' rule; 0 only excludes tokens after which the constraint cannot
+        be satisfied.
     alphabet
         The text of each token; by default, that of the HMM's vocabulary. For a `transformers` model, pass
         `Alphabet.of_tokenizer(tokenizer)`.
@@ -263,7 +263,7 @@ class Processor:
 
     @torch.no_grad()
     def sampled(self, prefixes: Sequence[Prefix], log_probs: Tensor) -> Tensor:
-        """Zero for a sampled token, -inf for all others."""
+        """Sample the next token of each text, and return scores: zero for this token, -inf for all others."""
         product, alpha = self.guide.product, self.guide.alpha
         words = log_probs.to(product.device)
         tokens = sample_next(product, self.guide.positions(prefixes), words, alpha, self.generator).to(log_probs.device)

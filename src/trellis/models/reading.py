@@ -1,5 +1,5 @@
-"""Reads queries in the same way as the training text: records, tokens with their offsets in the text, and features of
-tokens as rows of a table."""
+"""Read queries in the same way as the training text: as records, as tokens with their offsets in the text, and as rows
+of a table with the features of tokens."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ class Sentence(NamedTuple):
 
 
 def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, column: str | None = None) -> Recipe:
-    """The recipe for reading queries.
+    """The options for reading the text of queries.
 
     The reader is `reader` if given, else that of the file's suffix, else that of the training text. Error messages name
     the options of the command line."""

@@ -19,8 +19,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def check_settings(settings: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless the settings are a JSON object with finite numbers. An integer must not exceed the number
-    of elements of the tensors."""
+    """Raise ValueError unless the settings are a JSON object with finite numbers. An integer must not exceed the
+    number of elements of the largest tensor, or LARGEST if this is more."""
     if not isinstance(settings, dict):
         raise ValueError("the settings are not a JSON object")
     most = max(LARGEST, *(t.numel() for t in tensors.values()), 0)
@@ -95,8 +95,8 @@ def rebuilt(build: Callable[[], M], tensors: Mapping[str, Tensor]) -> M:
 
 
 class Budget(TorchFunctionMode):
-    """Raises ValueError if new tensors have more than twice as many elements as those of a file, or if modules have
-    many more parameters than the file has tensors."""
+    """Raises ValueError if new tensors have far more elements than the tensors of a file, or if modules have far more
+    parameters than the file has tensors."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class Tagger(PersistedModel):
 
     @abstractmethod
     def tag_words(self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> list[list[str]]:
-        """Tag sentences of at least one word, sorted by length; the options are those of `tag`."""
+        """Tag sentences of at least one word, sorted by length. The options are the same as for `tag`."""
 
     @classmethod
     def described(cls) -> str:
@@ -96,7 +96,7 @@ def check_data(data: Tagged) -> None:
 
 
 def lines_to_tensor(lines: Collection[str]) -> np.ndarray:
-    """Encode strings as bytes."""
+    """Encode strings as an array of bytes."""
     return np.frombuffer(json.dumps(list(lines)).encode(), np.uint8)
 
 

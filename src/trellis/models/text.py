@@ -1,4 +1,4 @@
-"""Query inputs as token ids: one sentence, or a list of sentences in batches of similar length.
+"""Encode the text of a query as token ids: one sentence, or a list of sentences in batches of similar length.
 
 A string or a 1-D array of ids is one sentence and gives one result. Anything else, such as a list, a pandas column or
 an iterator, is a list of sentences and gives a list of results. The sentences of a list are strings, sequences of
