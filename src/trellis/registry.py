@@ -57,7 +57,7 @@ class Family:
     report
         A function (model) -> sections of the report.
     explore
-        A function (model, name, folder) -> views, the answers that the explorer shows.
+        A function (model, name, folder) -> the object that answers the explorer's requests.
     exports
         The exporters by format, default first: functions (model, path) -> None.
     imports
@@ -69,9 +69,9 @@ class Family:
     train
         The options of [train].
     use
-        What its models are for, in the model card.
+        What models of this family are for: a text for the model card.
     limits
-        What is approximate or missing, in the model card.
+        What is approximate or missing in this family: a text for the model card.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Family:
     limits: str = ""
 
     def load(self, part: str) -> Any:
-        """Import a component."""
+        """Import the object that the field `part` names."""
         return resolve(getattr(self, part))
 
 

@@ -107,7 +107,7 @@ class ModelEncoder(Encoder):
 
 
 def hmm_states(model: Any, sentences: Sentences) -> Encoded:
-    """Viterbi states."""
+    """The state of each token on the Viterbi path, as attributes."""
     return [[[str(state)] for state in path.states] for path in model.viterbi(sentences)]
 
 

@@ -65,8 +65,8 @@ def descend(params: LayeredParams, slope: Slope, tokens: int) -> None:
 
 
 def climb(model: FHMM, weights: Iterable[nn.Parameter], seen: Seen, iterations: int, pull: float, near: bool) -> None:
-    """L-BFGS on the bound per token minus pull / 2 |weights - centre|^2. The centre is the old weights (`near`) or
-    0."""
+    """Maximise the bound per token minus pull / 2 |weights - centre|^2 by L-BFGS. The centre is the old weights if
+    `near`, else 0."""
     weights = list(weights)
     centres = [weight.detach().clone() if near else torch.zeros_like(weight) for weight in weights]
     optimizer = torch.optim.LBFGS(weights, max_iter=iterations, line_search_fn="strong_wolfe")

@@ -48,7 +48,7 @@ def by_em(job: Job) -> Fitted:
 
 
 def by_subspace(job: Job) -> Fitted:
-    """Subspace identification alone."""
+    """Train by subspace identification alone, without EM."""
     return fit(job, 0)
 
 

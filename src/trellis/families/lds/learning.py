@@ -58,7 +58,7 @@ def fit_lds(
 
 
 def lagged_covariances(moments: Moments, config: LDSConfig) -> Covariances:
-    """The lagged covariances, with the configured pseudocounts."""
+    """The lagged covariances of a text from its counts, with the configured pseudocounts."""
     return Covariances(moments, config.pseudocounts, config.noise_prior, config.whiten)
 
 

@@ -108,8 +108,8 @@ class Prefix(NamedTuple):
     nodes: Tensor  # [B, T + 1, R]: c at every word and at the next one
     node_scales: Tensor  # [B, T + 1]
     words: Tensor  # [B, P]: f of the next word, in the scale of its nodes
-    log_prefix: Tensor  # [B]: log p of the sentences that begin so
-    log_whole: Tensor  # [B]: log p of the sentence that is so
+    log_prefix: Tensor  # [B]: log of the total probability of all sentences that begin with these words
+    log_whole: Tensor  # [B]: log p of the sentence that consists of these words
     lengths: Tensor  # [B]
 
     @classmethod
