@@ -1,4 +1,4 @@
-"""AdamW with clipping and weight averaging; on a GPU, one pass over memory does all three."""
+"""AdamW with gradient clipping and weight averaging; a GPU does all three in one pass over memory."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from trellis.config import TrainConfig
 from trellis.kernels.optional import installed
 from trellis.learning.average import WeightAverage
 
-CLIP_EPSILON = 1e-6  # torch's
+CLIP_EPSILON = 1e-6  # as in torch
 
 
 class AdamW(torch.optim.AdamW):
@@ -31,7 +31,7 @@ class AdamW(torch.optim.AdamW):
         return [weight for group in self.param_groups for weight in group["params"]]
 
     def update(self, max_norm: float, average: WeightAverage | None) -> Tensor:
-        """One step with clipped gradients; returns their norm before clipping."""
+        """Take one step with clipped gradients; returns the norm of the gradients before clipping."""
         if self.kernels is not None:
             return self.fused_update(max_norm, average)
         norm = nn.utils.clip_grad_norm_(self.weights, max_norm)
@@ -42,7 +42,7 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def fused_update(self, max_norm: float, average: WeightAverage | None) -> Tensor:
-        """`update`, with gradients that are scaled when they are read."""
+        """`update` by a kernel that clips the gradients when it reads them."""
         learned = [weight for weight in self.weights if weight.grad is not None]
         grads = [weight.grad.contiguous() for weight in learned if weight.grad is not None]
         norm = torch.stack(torch._foreach_norm(grads)).norm()
@@ -63,7 +63,7 @@ class AdamW(torch.optim.AdamW):
         return norm
 
     def table(self, weights: list[nn.Parameter]) -> Any:
-        """The table of a kernel's programs for these weights."""
+        """The table that divides these weights among the programs of a kernel, made once."""
         sizes = tuple(weight.numel() for weight in weights)
         if sizes not in self.tables:
             self.tables[sizes] = self.kernels.programs(sizes, weights[0].device)  # type: ignore[union-attr]

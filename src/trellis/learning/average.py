@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """average ← d · average + (1 − d) · weight, with d = min(decay, (1 + n) / (10 + n)) at the n-th update.
+    """A moving average of the weights. An update sets it to d · average + (1 − d) · weight, with
+    d = min(decay, (1 + n) / (10 + n)) after n earlier updates.
 
-    The warm-up of d quickly discounts the random initialisation.
+    As d is small at first, the random initialisation is soon forgotten.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
@@ -20,19 +21,19 @@ class WeightAverage:
         self.share = {(device, dtype): torch.ones((), dtype=dtype, device=device) for device, dtype in kinds}
 
     def prepare(self, updates: int) -> None:
-        """Set the weight of the next update, which follows `updates` earlier ones, on the devices."""
+        """Set the share of the current weights in the next update, which follows `updates` earlier ones."""
         for share in self.share.values():
             share.fill_(1 - min(self.decay, (1 + updates) / (10 + updates)))
 
     @torch.no_grad()
     def update(self, weights: Iterable[Tensor] | None = None) -> None:
-        """Update the average with the current weights, all or some."""
+        """Update the average with the current values of the given weights, by default all."""
         for weight in self.averages if weights is None else weights:
             self.averages[weight].lerp_(weight.detach(), self.share[weight.device, weight.dtype])
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Restart from the current weights."""
+        """Set the average to the current weights."""
         for weight, average in self.averages.items():
             average.copy_(weight)
 

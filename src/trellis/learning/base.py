@@ -15,7 +15,7 @@ from trellis.types import Batch, Counts
 class StepResult(NamedTuple):
     """The log-likelihood of a batch (a float, or a scalar tensor on the device) and its number of tokens.
 
-    A step that failed because of a non-finite gradient reports nan.
+    If the gradient of a step was not finite, the log-likelihood is nan.
     """
 
     log_likelihood: Tensor | float
@@ -23,7 +23,7 @@ class StepResult(NamedTuple):
 
 
 class Learner(Protocol):
-    """Trains a model batch by batch. `state_tensors` and `state_json` hold everything that later steps depend on.
+    """Trains a model batch by batch. `state_tensors` and `state_json` return everything that later steps depend on.
 
     Random numbers come from torch's global generator, whose state is saved in checkpoints; the state of any other
     generator belongs in `state_json`.
@@ -41,44 +41,44 @@ class Learner(Protocol):
         """Learn from one batch."""
 
     def end_epoch(self) -> None:
-        """Called at the end of an epoch."""
+        """Do what the end of an epoch requires, such as the M-step of batch EM."""
 
     def observe(self, valid: float) -> None:
-        """Called with the validation perplexity after each evaluation."""
+        """Take note of the validation perplexity, after each evaluation."""
 
     def evaluated(self) -> AbstractContextManager[None]:
         """A context in which the model has the weights to evaluate (the average, if there is one)."""
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything `restore` needs; names `model.<name>` are the model's state as seen within `evaluated`."""
+        """The tensors that `restore` needs. Those called `model.<name>` are the model's state within `evaluated`."""
 
     def state_json(self) -> dict[str, Any]:
-        """The rest of the state, as JSON values."""
+        """The JSON values that `restore` needs."""
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         """Restore the state saved by `state_tensors` and `state_json`."""
 
 
 class GradientModel(nn.Module):
-    """A model that can be trained by gradient. `state` is carried over between batches and is initially None."""
+    """A model that can be trained by gradient. `state` is passed from batch to batch, and is initially None."""
 
-    synchronises: bool = False  # whether its log-likelihood waits for the device, which rules out CUDA graphs
+    synchronises: bool = False  # whether `log_likelihood` waits for the device, which rules out CUDA graphs
 
-    any_lengths: bool = False  # whether sentences of unequal lengths are treated as those of equal lengths
+    any_lengths: bool = False  # whether sentences of different lengths need no special treatment
     rough: bool = False  # whether a GPU multiplies matrices of float32 in TF32 during training
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the state after it (or None).
 
-        For a full batch this must not synchronise with the device, unless `synchronises`."""
+        For a batch without padding, the method must not wait for the device, unless `synchronises` is True."""
         raise NotImplementedError
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
-        """Convert a carried state (never None) to named tensors."""
+        """Convert a state that is not None to named tensors."""
         return {}
 
     def state_from_tensors(self, tensors: dict[str, Tensor]) -> Any:
-        """Restore a carried state from `state_to_tensors`."""
+        """Restore a state from the tensors of `state_to_tensors`."""
         return None
 
     @property
@@ -96,7 +96,7 @@ class Maximisable(ABC):
 
     @abstractmethod
     def parts(self) -> Parts:
-        """Start, transition and emission."""
+        """The start, transition and emission probabilities."""
 
     @abstractmethod
     def write(self, parts: Parts) -> None:
@@ -104,12 +104,12 @@ class Maximisable(ABC):
 
     @torch.no_grad()
     def maximise(self, counts: Counts, prior: Prior) -> None:
-        """The M-step."""
+        """Set the parameters to those of the M-step for these expected counts."""
         self.write(self.parts().maximised(counts, prior))
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, which is removed."""
+    """The tensors whose names begin with `prefix`, under names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 

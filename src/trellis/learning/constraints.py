@@ -1,6 +1,6 @@
-"""M-steps under constraints: transitions and emissions that are tied or frozen. All are exact.
+"""M-steps under constraints: transitions and emissions that are tied or frozen. All M-steps are exact.
 
-Zeros of starts and transitions need no constraint: EM keeps them (`trellis.dirichlet`)."""
+Starts and transitions of probability zero need no constraint: EM keeps them at zero (`trellis.dirichlet`)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from trellis.types import Counts
 class TiedRows(NamedTuple):
     """Transitions that are tied or frozen. Transitions with the same label have the same probability.
 
-    If two rows share a label, they have the same labels, each equally often."""
+    If two rows have a label in common, both have the same set of labels, each equally often."""
 
     labels: Tensor  # [K, K] int64, each less than K * K
     repeats: Tensor  # [K, K] float: how often the label occurs among the trained entries of its row, at least 1
     frozen: Tensor  # [K, K] bool
 
     def maximised(self, counts: Tensor, pseudocount: float | Tensor, old: Tensor) -> Tensor:
-        """argmax of sum (counts + pseudocount) log A over stochastic matrices A: [K, K].
+        """The transition matrix A [K, K] that maximises the sum of (counts + pseudocount) log A under the ties.
 
-        Let C be the total of a label that occurs m times in its row. Then A = mass C / (m sum of C over the row's
-        labels), where the mass is the probability that frozen entries leave."""
+        Let C be the sum of (counts + pseudocount) over all entries with some label, which occurs m times in a row. Then
+        A = mass C / (m sum of C over the row's labels), where the mass is the probability that frozen entries leave."""
         trained = (old > 0) & ~self.frozen
         weights = ((counts + pseudocount).clamp(min=0) * trained).flatten()
         totals = torch.zeros_like(weights).index_add(0, self.labels.flatten(), weights)
@@ -44,14 +44,15 @@ class TiedStates(NamedTuple):
     frozen: Tensor  # [K] bool
 
     def maximised(self, emission: Emission, statistics: Tensor, prior: Any) -> Emission:
-        """The M-step: the statistics of tied states are added up for the first of them, which the others copy."""
+        """The M-step. The statistics of tied states are added up for the first of these states; the others copy its
+        emission."""
         axis = emission.statistics_axis
         pooled = torch.zeros_like(statistics).index_add(axis, self.first, statistics)
         return emission.maximised(pooled, prior).take(self.first).keeping(self.frozen, emission)
 
 
 class Constraints(NamedTuple):
-    """The constraints of a model. None means that there are none."""
+    """The constraints on the transitions and on the emissions of a model; None means that there are none."""
 
     rows: TiedRows | None = None
     states: TiedStates | None = None

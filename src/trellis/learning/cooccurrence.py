@@ -1,8 +1,10 @@
 """Learn an HMM from co-occurrence counts of adjacent symbols, without further passes over the data.
 
-For a stationary chain, Omega = B' Theta B, where Theta = diag(pi) A is the joint distribution of adjacent states. The
-observed Omega is dense for few symbols and sparse for many. In the sparse case no m x m matrix is formed, since
-|B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and <Omega, B' Theta B> = <Theta, B Omega B'>.
+Let Omega be the joint distribution of adjacent symbols (m x m), A the transition matrix, B the emission matrix (n x m),
+and pi the stationary distribution of the states. Then Omega = B' Theta B, where Theta = diag(pi) A is the joint
+distribution of adjacent states. The observed Omega is stored as a dense matrix for few symbols, and as a sparse one for
+many. In the sparse case no m x m matrix is formed, since |B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and
+<Omega, B' Theta B> = <Theta, B Omega B'>.
 """
 
 import warnings
@@ -22,7 +24,7 @@ DENSE_SYMBOLS = 512  # use a dense Omega up to this many symbols
 def count_pairs(symbols: np.ndarray, lengths: np.ndarray, size: int) -> csr_array:
     """Count how often symbol j follows symbol i in concatenated sequences: [size, size]; -1 is a missing symbol.
 
-    The counts of parts of the data can be added."""
+    The counts of several data sets can be added."""
     joins = np.ones(len(symbols), bool)
     joins[np.cumsum(lengths)[:-1]] = False
     known = joins[1:] & (symbols[:-1] >= 0) & (symbols[1:] >= 0)
@@ -31,7 +33,7 @@ def count_pairs(symbols: np.ndarray, lengths: np.ndarray, size: int) -> csr_arra
 
 
 def frequencies(counts: csr_array) -> Tensor:
-    """Omega, the counts as joint probabilities: dense for few symbols, sparse for many; float64."""
+    """Omega: the counts as joint probabilities in float64, dense for few symbols and sparse for many."""
     if counts.shape[0] <= DENSE_SYMBOLS:
         return torch.from_numpy(counts.toarray() / counts.sum())
     pairs = counts.tocoo()
@@ -48,7 +50,7 @@ def joint_states(transition: Tensor) -> Tensor:
 
 
 def squared_distance(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
-    """|Omega - B' Theta B|^2: [...]."""
+    """The squared Frobenius distance |Omega - B' Theta B|^2, with B = `emission`: [...]."""
     if not omega.is_sparse:
         return (emission.mT @ theta @ emission - omega).square().sum((-2, -1))
     gram = emission @ emission.mT
@@ -58,7 +60,7 @@ def squared_distance(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
 
 
 def divergence(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
-    """KL(Omega || B' Theta B), summed over the pairs that occur: [...]."""
+    """The divergence KL(Omega || B' Theta B), with B = `emission`, summed over the pairs that occur: [...]."""
     if omega.is_sparse:
         first, second = omega.indices()
         found, wanted = (emission[..., first] * (theta @ emission)[..., second]).sum(-2), omega.values()
@@ -73,10 +75,10 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"frobenius": sq
 def objective(
     transition: Tensor, emission: Tensor, omega: Tensor, loss: str = "frobenius", penalty: float = 0.0
 ) -> Tensor:
-    """The distance of a model from the observed Omega: [...].
+    """The distance between the joint distribution of adjacent symbols in a model and the observed one, `omega`: [...].
 
-    `penalty` times log|det Theta| (Huang, Fu and Sidiropoulos 2018) selects one of the models that fit equally well:
-    that with the smallest |det Theta|."""
+    `penalty` times log|det Theta| is added, where Theta is the joint distribution of adjacent states (Huang, Fu and
+    Sidiropoulos 2018). Of the models that fit equally well, this selects the one with the smallest |det Theta|."""
     theta = joint_states(transition)
     distance = LOSSES[loss](theta, emission, omega)
     return distance + penalty * torch.linalg.slogdet(theta).logabsdet if penalty else distance
@@ -92,5 +94,5 @@ def match(
     optimizer: str = "adam",
     lr: float = 0.001,
 ) -> Descent:
-    """Fit A [..., n, n] and B [..., n, m], composed from the weights by `compose`, to Omega."""
+    """Fit transitions [..., n, n] and emissions [..., n, m], which `compose` makes from the weights, to `omega`."""
     return minimise(weights, lambda: objective(*compose(), omega, loss, penalty), steps, optimizer, lr)

@@ -1,4 +1,4 @@
-"""Batched gradient descent on many small problems, each keeping its best iterate."""
+"""Batched gradient descent on many small problems; each problem keeps its best weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,12 +22,12 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 RESCALED = ("lbfgs",)  # L-BFGS has absolute thresholds, so each loss is divided by its initial value
 TINY = 1e-30
-SMALL = 1 << 17  # below this many weights, multithreading does not pay
+SMALL = 1 << 17  # number of weights below which multithreading does not pay
 
 
 @contextmanager
 def few_threads(weights: Sequence[Tensor]) -> Iterator[None]:
-    """Run small problems on a single thread."""
+    """A context in which small problems run on a single thread."""
     before = torch.get_num_threads()
     if sum(weight.numel() for weight in weights) < SMALL:
         torch.set_num_threads(1)
@@ -45,7 +45,7 @@ class Descent(NamedTuple):
 
 
 class Best:
-    """The lowest loss of each problem so far [...], and the weights [..., *] that attained it."""
+    """The lowest loss of each problem so far [...], and the weights [..., *] that gave this loss."""
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self.weights = weights

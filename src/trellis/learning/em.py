@@ -1,7 +1,7 @@
-"""Baum-Welch: exact inference in the E-step, closed-form M-step; batch or stepwise.
+"""Baum-Welch (EM), batch or stepwise, with exact inference in the E-step and a closed-form M-step.
 
 Language models and estimators share one E-step and one M-step. Conventions:
-- a pseudocount p is a Dirichlet prior with parameters p + 1, and zeros of starts and transitions stay zero
+- a pseudocount p is a Dirichlet prior with parameters p + 1; starts and transitions of probability zero stay zero
   (`trellis.dirichlet`);
 - in stepwise EM, the first batch sets the running statistics, and step k = 1, 2, ... moves them towards those of its
   batch with step size (k + 2)^-power.
@@ -26,11 +26,11 @@ from trellis.parts import Parts, Prior
 from trellis.transitions import Stacked
 from trellis.types import Batch, Belief, Counts, Potentials
 
-SMALLEST = 4  # a batch counts as at least 1 / SMALLEST of the first
+SMALLEST = 4  # every batch counts as at least 1 / SMALLEST of the tokens of the first batch
 
 
 def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None = None) -> tuple[Counts, Carry]:
-    """The E-step: expected starts, transitions and emission statistics of a batch, and the state to carry over.
+    """The E-step: expected starts, transitions and emission statistics of a batch, and the state for the next batch.
 
     Sequences that do not begin in this batch continue from `carry`: their first transition is counted, not a start."""
     start, transition, emission = parts
@@ -58,7 +58,7 @@ def expect_whole(
 
 
 def expect_together(models: Sequence[Parts], observations: Any, lengths: Tensor) -> list[Counts]:
-    """The E-step of several models of the same shape in one pass, each with a copy of the sequences."""
+    """The E-step of several models of the same shape, on the same sequences, in one pass."""
     found = [model.emission.potentials(observations) for model in models]
     copies, batch, states = len(models), len(lengths), models[0].num_states
     tables = torch.stack([potentials.table for potentials in found])  # [R, N, K]
@@ -97,21 +97,21 @@ class Running(NamedTuple):
         return Running(Counts(*(value.to(device) for value in self.mean)), self.steps)
 
     def counts(self, tokens: float) -> Counts:
-        """The statistics scaled to a number of tokens."""
+        """The mean statistics per token, times a number of tokens."""
         return Counts(*(value * tokens for value in self.mean))
 
 
 def step_rate(step: int, power: float) -> float:
-    """The step size after this many steps. (The first step sets the statistics.)"""
+    """The step size after `step` steps, at least one. (The first step sets the statistics.)"""
     return (step + 2.0) ** -power
 
 
 class EMLearner:
     """Batch EM: accumulates expected counts over an epoch and re-estimates the parameters at its end.
 
-    On sentences this is exact Baum-Welch. On the windows of a stream, the state distribution is carried forward, but
-    smoothing ends at the end of each window. If training runs in several processes, they divide the rows of each batch
-    among themselves and add up their counts."""
+    On sentences this is exact Baum-Welch. On a stream, the forward pass continues from window to window, but the
+    backward pass starts anew at the end of each window. If training runs in several processes, they divide the rows of
+    each batch among themselves and add up their counts."""
 
     runs_together: ClassVar[bool] = True  # in several processes
 
@@ -145,7 +145,7 @@ class EMLearner:
         self.totals = self.carried = None
 
     def observe(self, valid: float) -> None:
-        """Nothing to adapt."""
+        """Do nothing: EM does not adapt to the validation perplexity."""
 
     @contextmanager
     def evaluated(self) -> Iterator[None]:
@@ -178,8 +178,8 @@ class StepwiseEMLearner(EMLearner):
     """Online EM for large texts. After each batch, the parameters are re-estimated from the running statistics
     (`Running`) and the pseudocounts.
 
-    A batch that is much smaller than the first, such as the last of an epoch, counts as a quarter of the first.
-    Otherwise the pseudocounts would outweigh its statistics."""
+    The pseudocounts would outweigh the statistics of a very small batch, such as the last of an epoch. Each batch
+    therefore counts as at least a quarter of the tokens of the first."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
@@ -194,7 +194,7 @@ class StepwiseEMLearner(EMLearner):
         self.params.maximise(running.counts(max(tokens, self.usual // SMALLEST)), self.prior)
 
     def end_epoch(self) -> None:
-        """Keep the statistics; only the carried state is reset."""
+        """Reset the state distribution; the running statistics are kept."""
         self.carried = None
 
     def state_json(self) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from trellis.types import Batch
 
 
 class GradientLearner:
-    """Minimises −log-likelihood per token; the state is carried over between batches without gradient.
+    """Minimises the negative log-likelihood per token; the state passes from batch to batch without gradient.
 
-    A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
+    A step does not wait for the device: the log-likelihood stays on the device, and becomes nan if the gradient
     is not finite. In one process on a GPU, a whole step runs as one CUDA graph. If training runs in several
     processes, they divide the rows of each batch among themselves and add up their gradients outside of the graph.
     """
@@ -73,7 +73,7 @@ class GradientLearner:
         return StepResult(made["log_likelihood"].clone(), tokens)
 
     def prepare(self) -> None:
-        """Set the device-side inputs of a step: learning rate, averaging weight, dropout stage."""
+        """Set the learning rate, the share in the weight average, and the dropout stage of the next step."""
         self.rate = self.schedule.rate(self.steps)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -92,7 +92,7 @@ class GradientLearner:
         return self.apply(self.differentiate(given, choice))
 
     def differentiate(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
-        """The log-likelihood of a batch, the state after it, and the gradients as `grad.*`."""
+        """The log-likelihood of a batch, the state after it, and the gradients under the names `grad.*`."""
         equal_lengths, all_fresh, idle = choice
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
         belief = under("belief.", given)
@@ -118,7 +118,7 @@ class GradientLearner:
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": v for name, v in under("belief.", made).items()}
 
     def end_epoch(self) -> None:
-        """Reset the carried state: the next epoch begins at the start of the text."""
+        """Reset the state: the next epoch begins at the start of the text."""
         self.belief = {}
 
     def observe(self, valid: float) -> None:
@@ -126,7 +126,7 @@ class GradientLearner:
 
     @contextmanager
     def evaluated(self) -> Iterator[None]:
-        """A context with the model in evaluation mode, with averaged weights if there is an average."""
+        """A context in which the model is in evaluation mode, with the averaged weights if there is an average."""
         self.model.eval()
         for weight in self.weights.values():  # graphs and kernels change weights without torch's notice
             torch.autograd.graph.increment_version(weight)
@@ -137,8 +137,8 @@ class GradientLearner:
             self.model.train()
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """`model.*` and the optimiser state. With averaging, `model.*` holds the averages, and `raw.*` holds the raw
-        weights."""
+        """The weights `model.*`, the state of the optimiser and the state of the model. With averaging, `model.*` are
+        the averages, and `raw.*` the raw weights."""
         averages = self.average.averages if self.average else {}
         state = self.model.state_dict(keep_vars=True)
         tensors = {f"model.{name}": averages.get(value, value) for name, value in state.items()}
@@ -188,5 +188,5 @@ def products_in_tf32(allowed: bool) -> Iterator[None]:
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Detach, in the memory layout that a checkpoint restores; rounding depends on the layout."""
+    """Detached copies in the memory layout that a checkpoint restores, since rounding depends on the layout."""
     return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

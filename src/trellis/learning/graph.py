@@ -17,8 +17,8 @@ class Captured(NamedTuple):
 
 
 class Graphed:
-    """Calls `work(tensors, choice)` with tensors on a device. On a GPU, after `patience` calls with the same shapes,
-    the work is captured and then replayed, if the caller marks it `steady`. Such work must not synchronise with the
+    """Calls `work(tensors, choice)` with tensors on a device. On a GPU, work that the caller marks as `steady` is
+    captured as a graph after `patience` calls with the same shapes, and then replayed. Such work must not wait for the
     device, and may keep results only by writing them in place. The graphs of all shapes share their memory, since they
     are replayed one after another."""
 

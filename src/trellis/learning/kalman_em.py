@@ -31,7 +31,7 @@ class KalmanStep(NamedTuple):
 def learn_exactly(
     prior: Normal, dynamics: Dynamics, observation: Observation, values: Tensor, noise: str = "full"
 ) -> Iterator[KalmanStep]:
-    """Yield the iterations of EM, without end, on sequences [B, T, p] of equal length without missing values."""
+    """Yield one EM iteration after another, without end, on sequences [B, T, p] without missing values."""
     restrict = choose(NOISES, noise, "The noise")
     if values.shape[1] < 2 or bool(values.isnan().any()):
         raise TrellisError("Exact EM needs sequences of at least two steps, without missing values.")
@@ -56,5 +56,5 @@ def learn_exactly(
 
 
 def crossed_sum(left: Tensor, right: Tensor) -> Tensor:
-    """The sum of left_t right_t' over all steps of [B, T, ...]."""
+    """The sum of the outer products of `left` and `right` over all steps of sequences [B, T, ...]."""
     return left.flatten(0, 1).mT @ right.flatten(0, 1)

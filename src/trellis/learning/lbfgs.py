@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy.optimize import line_search
 
-SEARCH = 20  # evaluations of a line search, at most
+SEARCH = 20  # maximum number of iterations of a line search
 REMEMBERED = np.float32  # type of the steps in memory; half the size of the points themselves
 FLAT = 1e-10  # curvature below which a step is not remembered, relative to its length
 HISTORY = "steps", "turns"
@@ -49,7 +49,9 @@ class LBFGS:
         return decreased
 
     def direction(self) -> np.ndarray:
-        """-H g, where H approximates the inverse Hessian by the two-loop recursion; the first step has length one."""
+        """The search direction: minus the gradient times the inverse Hessian, approximated by the two-loop recursion.
+
+        Without remembered steps, it is minus the gradient, shortened to length one if it is longer."""
         found, weights = -self.slope, []
         if not self.steps:
             return found / max(1.0, float(np.linalg.norm(found)))
@@ -63,18 +65,18 @@ class LBFGS:
         return found
 
     def at(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient, computed once for the latest point."""
+        """The value and gradient at a point; those of the latest point are remembered."""
         if self.latest is None or not np.array_equal(self.latest[0], point):
             self.latest = (point, *self.evaluate(point))
         return self.latest[1:]
 
     def state(self) -> dict[str, np.ndarray]:
-        """Arrays from which `restore` continues."""
+        """The state, as arrays that `restore` accepts."""
         history = {name: np.reshape(getattr(self, name), (len(self.steps), len(self.point))) for name in HISTORY}
         return history | {"point": self.point, "slope": self.slope, "value": np.array([self.value])}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from a saved state; raises ValueError if it is that of another function."""
+        """Continue from a saved state; raises ValueError if its points have another number of dimensions."""
         shapes = {name: state[name].shape[-1:] for name in STATE}
         if set(shapes.values()) != {self.point.shape} or state["steps"].shape != state["turns"].shape:
             raise ValueError("its points have another number of dimensions")

@@ -12,14 +12,14 @@ BUCKET = 1 << 23  # bytes that are summed in one message
 
 
 class Gradients:
-    """Sums the gradients of weights over all processes, in buckets, while the backward pass still computes others. If
-    the backward pass is a CUDA graph, they are summed after it.
+    """Sums the gradients of weights over all processes, in buckets, while the backward pass still computes other
+    gradients. If the backward pass is a CUDA graph, the gradients are summed after it.
 
     All processes must compute gradients of the same weights, and send their buckets in the same order."""
 
     def __init__(self, weights: Sequence[nn.Parameter]) -> None:
         self.buckets: list[list[nn.Parameter]] = []
-        for weight in reversed(weights) if distributed.is_joined() else ():  # they arrive roughly in this order
+        for weight in reversed(weights) if distributed.is_joined() else ():  # gradients arrive roughly in this order
             if not self.buckets or not _fits(self.buckets[-1], weight):
                 self.buckets.append([])
             self.buckets[-1].append(weight)
@@ -28,7 +28,7 @@ class Gradients:
 
     @contextmanager
     def arriving(self, captured: bool) -> Iterator[None]:
-        """A context for a backward pass, in which complete buckets are sent, unless it is captured as a graph."""
+        """A context for a backward pass that sends complete buckets, unless the pass is captured as a graph."""
         buckets = [] if captured else self.buckets
         hooks = [weight.register_post_accumulate_grad_hook(self.arrive) for bucket in buckets for weight in bucket]
         try:
@@ -38,7 +38,7 @@ class Gradients:
                 hook.remove()
 
     def finish(self) -> None:
-        """Send the other buckets, and wait until the gradients are sums over all processes."""
+        """Send the remaining buckets, and wait until the gradients are sums over all processes."""
         while len(self.sums) < len(self.buckets):
             self.send()
         for finish in self.sums:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: peak × warm-up × shape."""
+"""Learning-rate schedules. The rate is the product of the peak rate, a warm-up factor and a shape."""
 
 import math
 import operator
@@ -10,13 +10,14 @@ from trellis.options import choose
 
 
 class Constant:
-    """rate(step) = lr · min(1, (step + 1) / warmup); the shapes below multiply it by a factor in [lr_floor, 1]."""
+    """A constant rate after a warm-up: lr · min(1, (step + 1) / warmup). The schedules below multiply this by their
+    `shape`, a factor in [lr_floor, 1]."""
 
     def __init__(self, config: TrainConfig, total_steps: int) -> None:
         self.config, self.total_steps = config, total_steps
 
     def rate(self, step: int) -> float:
-        """The learning rate of step 0, 1, 2, ..."""
+        """The learning rate of a step; the first step is 0."""
         warmup = min(1.0, (step + 1) / self.config.warmup) if self.config.warmup else 1.0
         return self.config.lr * warmup * self.shape(step)
 
@@ -24,7 +25,7 @@ class Constant:
         return 1.0
 
     def observe(self, valid: float) -> None:
-        """Called with the validation perplexity after each evaluation."""
+        """Take note of the validation perplexity, after each evaluation."""
 
     def state_json(self) -> dict[str, Any]:
         return {}
@@ -34,7 +35,7 @@ class Constant:
 
 
 class Cosine(Constant):
-    """Half a period of a cosine, from 1 at the end of the warm-up down to lr_floor at the last step."""
+    """A rate that falls along half a period of a cosine, from lr after the warm-up to lr · lr_floor at the end."""
 
     def __init__(self, config: TrainConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)

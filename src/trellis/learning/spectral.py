@@ -1,8 +1,10 @@
-"""Spectral learning: HMMs from counts of adjacent symbols, without iteration and without local optima.
+"""Spectral learning: HMMs from counts of adjacent symbols. Three of the four methods neither iterate nor end in local
+optima.
 
-All methods need a stationary text, at least as many symbols as states m, and matrices O = p(x | z) and T = p(z' | z) of
-rank m. Errors decrease as 1 / sqrt(tokens), with a constant that grows as the m-th singular value of P21 shrinks. Near
-rank deficiency, or with too little text, all methods fail:
+All methods need a stationary text, at least as many symbols x as states z, and emissions O = p(x | z) and transitions
+T = p(z' | z) whose rank is the number m of states. Errors decrease as 1 / sqrt(tokens), with a constant that grows as
+the m-th singular value of P21, the matrix of pairs of symbols, shrinks. Near rank deficiency, or with too little text,
+all methods fail:
     ObservableOperators (Hsu, Kakade, Zhang)  only scores sequences; negative probabilities can occur and are reported
     by_eigenvectors (Anandkumar, Hsu, Kakade)  finds O as eigenvalues, which noise can make complex or reorder
     by_anchors (Stratos, Collins, Hsu)  assumes that each state has an anchor word; biased if some have none
@@ -26,28 +28,28 @@ from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import frequencies, match
 
 Array = NDArray[np.float64]
-SMALLEST = 1e-12  # floor for conditional probabilities
+SMALLEST = 1e-12  # minimum of conditional probabilities
 SMOOTHING = 1e-3
-IMPROVED, ROUNDS = 4, 50  # candidates refined by EM on the triples, and its iterations
+IMPROVED, ROUNDS = 4, 50  # number of candidates that EM on the triples refines, and of its iterations
 PENALTY = 1e-5  # weight of log |det Theta|
 TRIALS = 40  # random mixtures of operators; the one that best fits the counts is used
 
 
 class Moments(NamedTuple):
-    """Probabilities of symbols and of adjacent symbols, later symbols first."""
+    """Probabilities of single symbols and of two and three adjacent symbols, the latest symbol first."""
 
     single: Array  # [V]
     pairs: sparse.csr_matrix  # [V, V]: P21(i, j) = p(x_2 = i, x_1 = j)
-    triples: NDArray[np.int64]  # [3, N]: every observed x_3, x_2, x_1
-    shares: Array  # [N]: its probability
+    triples: NDArray[np.int64]  # [3, N]: every observed triple x_3, x_2, x_1
+    shares: Array  # [N]: the probability of each triple
 
     @property
     def skipping(self) -> sparse.csr_matrix:
-        """P31, with the middle symbol marginalised: [V, V]."""
+        """P31(i, j) = p(x_3 = i, x_1 = j), with the middle symbol summed out: [V, V]."""
         return table(self.triples[0], self.triples[2], self.shares, len(self.single))
 
     def middle(self, left: Array, right: Array) -> Array:
-        """left' P3x1 right for every x in the middle: [V, m], [V, m] -> [V, m, m]."""
+        """left' P3x1 right, with P3x1(i, j) = p(x_3 = i, x_2 = x, x_1 = j), for every symbol x: [V, m, m]."""
         size, m = len(self.single), left.shape[1]
         late, here, early = self.triples
         found = np.zeros((size, m, m))
@@ -80,7 +82,7 @@ def table(rows: NDArray[np.int64], columns: NDArray[np.int64], weights: Array, s
 
 
 def subspaces(matrix: sparse.csr_matrix, states: int, seed: int) -> tuple[Array, Array]:
-    """The leading left and right singular vectors: [V, m] both."""
+    """The leading left and right singular vectors of a matrix: [V, m] each."""
     if not 1 <= states <= matrix.shape[0]:
         raise TrellisError(
             f"Spectral learning needs at least 1 state, and no more than the {matrix.shape[0]} symbols; got {states}."
@@ -99,8 +101,10 @@ class Scores(NamedTuple):
 
 
 class ObservableOperators:
-    """p(x_1, ..., x_T) = b_inf' B_{x_T} ... B_{x_1} b_1, with b_1 = U' P1, b_inf = (P21' U)^+ P1 and
-    B_x = (U' P3x1) (U' P21)^+, where U has the leading left singular vectors of P21."""
+    """An HMM that scores sequences by products of matrices: p(x_1, ..., x_T) = b_inf' B_{x_T} ... B_{x_1} b_1.
+
+    Here b_1 = U' P1, b_inf = (P21' U)^+ P1 and B_x = (U' P3x1) (U' P21)^+. U has the leading left singular vectors of
+    P21, and P1, P21 and P3x1 are probabilities of symbols (`Moments`)."""
 
     def __init__(self, given: Moments, states: int, seed: int = 0) -> None:
         basis, _ = subspaces(given.pairs, states, seed)
@@ -127,7 +131,7 @@ class Probabilities(NamedTuple):
     emission: Array  # [K, V]: p(x | z)
 
     def smoothed(self, share: float) -> Probabilities:
-        """Mix with uniform distributions, so that EM does not start from zeros."""
+        """Mix all tables with uniform distributions, so that EM does not start from zeros."""
         return Probabilities(*((1 - share) * part + share / part.shape[-1] for part in self))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
@@ -136,7 +140,9 @@ class Probabilities(NamedTuple):
 
 
 def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities:
-    """Emission probabilities O_x as eigenvalues: (L' P3x1 R) (L' P31 R)^-1 = W diag(O_x) W^-1 for every symbol x."""
+    """An estimate that finds the emission probabilities of every symbol x as eigenvalues of (L' P3x1 R) (L' P31 R)^-1.
+
+    L and R are the leading singular vectors of P31; P3x1 and P31 are probabilities of triples (`Moments`)."""
     left, right = subspaces(given.skipping, states, seed)
     operators = given.middle(left, right) @ np.linalg.inv(left.T @ (given.skipping @ right))
     random = np.random.default_rng(seed)
@@ -159,7 +165,8 @@ def initial(given: Moments, states: int, seed: int = 0, draws: int = 10) -> Prob
 
 
 def improved(given: Moments, model: Probabilities, rounds: int = ROUNDS) -> Probabilities:
-    """EM on weighted texts of three symbols: O(N m^2) per iteration, independent of the length of the text."""
+    """Improve a model by EM on N weighted triples of symbols. With m states, an iteration takes O(N m^2), whatever the
+    length of the text."""
     for _ in range(rounds):
         start, transition, emission = model.smoothed(SMOOTHING)
         late, here, early = (emission[:, symbols].T for symbols in given.triples)  # [N, m]
@@ -177,7 +184,7 @@ def improved(given: Moments, model: Probabilities, rounds: int = ROUNDS) -> Prob
 
 
 def misfit(given: Moments, model: Probabilities) -> float:
-    """Nats per triple under a model: the cross-entropy of the observed triples."""
+    """The cross-entropy of the observed triples under a model, in nats per triple."""
     start, transition, emission = model.smoothed(SMOOTHING)
     late, here, early = (emission[:, symbols].T for symbols in given.triples)
     expected = ((((start * early) @ transition) * here) @ transition * late).sum(1)
@@ -187,8 +194,8 @@ def misfit(given: Moments, model: Probabilities) -> float:
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
     """An estimate that assumes that each state has an anchor, a word that no other state emits.
 
-    The neighbours of any word x are then a mixture of the neighbours of the anchors, with weights p(z | x). An anchor
-    must have a frequency of at least `smallest`."""
+    The neighbours of any word x are then a mixture of the neighbours of the anchors, with weights p(state | x). An
+    anchor must have a frequency of at least `smallest`."""
     contexts = neighbours(given.pairs.toarray())
     frequent = np.flatnonzero(given.single >= smallest)
     if len(frequent) < states:
@@ -223,7 +230,8 @@ def neighbours(pairs: Array) -> Array:
 
 
 def extreme_rows(points: Array, count: int) -> NDArray[np.int64]:
-    """Successive projection: repeatedly select the longest row and project it out of the others."""
+    """Indices of rows chosen by successive projection: repeatedly select the longest row, and project it out of the
+    others."""
     rest, chosen = points.copy(), []
     for _ in range(count):
         chosen.append(int((rest**2).sum(1).argmax()))
@@ -233,8 +241,8 @@ def extreme_rows(points: Array, count: int) -> NDArray[np.int64]:
 
 
 def with_transitions(given: Moments, emission: Array) -> Probabilities:
-    """Start pi and transitions T, given O: from P1 = O pi by non-negative least squares, and from P21 = O (T' diag(pi))
-    O' by the pseudoinverse of O."""
+    """A model with these emission probabilities O. The start pi solves P1 = O pi by non-negative least squares, and the
+    transitions T solve P21 = O (T' diag(pi)) O' by the pseudoinverse of O."""
     start = nnls(emission.T, given.single)[0]
     inverse = np.linalg.pinv(emission.T)  # [K, V]
     joint = (inverse @ (given.pairs @ inverse.T)).T  # p(z, z')

@@ -1,7 +1,7 @@
 """Conformance suites for transitions, emissions, parameterisations, families, readers and commands.
 
-Each is a function that raises an AssertionError listing all failed checks, so that any test framework can call it. The
-suites need no additional dependencies."""
+Each suite is a function that raises an AssertionError with a list of all failed checks, so that any test framework can
+call it. The suites need no additional dependencies."""
 
 from trellis.testing.commands import check_command
 from trellis.testing.emissions import check_emission

@@ -1,7 +1,8 @@
 """Brown clustering in plain NumPy: the reference for `trellis.kernels.brown.numba`.
 
-Up to a constant, N times the average mutual information of a partition is
-Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with f(n) = n log n, so that a move or a merge changes few terms.
+Let N be the number of bigrams, and N(c, d) the number of bigrams of a word of class c and a word of class d. Up to a
+constant, N times the average mutual information of a partition is Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with
+f(n) = n log n, so that a move or a merge changes few terms.
 """
 
 import numpy as np
@@ -18,7 +19,8 @@ def xlogx(n: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 
 def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of each class after and before the word [C], [C], excluding its own repeats and unplaced words."""
+    """How often each class follows and precedes a word, [C] and [C]. Repetitions of the word, and neighbours that have
+    no class yet, are not counted."""
 
     def by_class(start: np.ndarray, words: np.ndarray, counts: np.ndarray) -> np.ndarray:
         span = slice(start[word], start[word + 1])
@@ -32,7 +34,8 @@ def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[np.ndarra
 
 
 def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: np.ndarray) -> np.ndarray:
-    """The gain [C] of inserting the word into each class, after it has been removed from its own."""
+    """The gain in mutual information from inserting a word into each class [C], after it has been removed from its
+    own."""
     own, repeats = classes.assignment[word], bigrams.repeats[word]
     right, left = neighbours(word, bigrams, classes)
     gains = np.zeros(len(classes.size))
@@ -78,14 +81,15 @@ def move(word: int, target: int, bigrams: Bigrams, classes: Classes) -> None:
 
 
 def best_class(word: int, gains: np.ndarray, classes: Classes, room: np.ndarray) -> int:
-    """The class with the largest gain among the word's own and those with remaining capacity."""
+    """The class with the largest gain, among the word's own class and the classes that have room for it."""
     own, allowed = classes.assignment[word], classes.size < room
     allowed[own] = room[own] > 0
     return int(np.argmax(np.where(allowed, gains, -np.inf)))
 
 
 def place(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> None:
-    """Move each word from a closed class to the best open one, all choosing in parallel."""
+    """Move each word to the best class that has room. All words choose in parallel; if a class is then full, a word
+    chooses again."""
     targets = [best_class(word, insertion_gains(word, bigrams, classes, table), classes, room) for word in words]
     for word, target in zip(words, targets, strict=True):
         if classes.size[target] >= room[target]:
@@ -96,8 +100,8 @@ def place(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarra
 def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> float:
     """Move words between classes. Returns the gain in nats.
 
-    All words choose a class in parallel. Those that would move choose again one by one, and move only if that raises
-    the mutual information. The last word of a class stays.
+    All words choose a class in parallel. The words that would move choose again one by one, and move only if this
+    raises the mutual information. The last word of a class stays.
     """
 
     def choice(word: int) -> tuple[int, float]:
@@ -118,12 +122,12 @@ def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.nda
 
 
 def joint(x: np.ndarray, y: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """f(x + y) - f(x) - f(y): the gain from merging two cells, zero if either is zero."""
+    """The gain from merging two counts: f(x + y) - f(x) - f(y) with f(n) = n log n; zero if either count is zero."""
     return xlogx(x + y, table) - xlogx(x, table) - xlogx(y, table)
 
 
 def merge_rise(a: int, b: int, alive: np.ndarray, classes: Classes, table: np.ndarray) -> float:
-    """The increase of Σ f(N(c, d)) when classes a and b are merged."""
+    """The increase of Σ N(c, d) log N(c, d) over all pairs of classes (c, d) when classes a and b are merged."""
     cells = np.zeros(len(alive))
     for counts in (classes.follows, classes.precedes):
         cells += joint(counts[a, alive], counts[b, alive], table)
@@ -135,15 +139,14 @@ def merge_rise(a: int, b: int, alive: np.ndarray, classes: Classes, table: np.nd
 def fill_rises(
     slot: int, others: np.ndarray, alive: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
 ) -> None:
-    """For every other slot, store the rise (see `merge_rise`) that merging it with this slot would cause, in the upper
-    triangle of `rises`."""
+    """Store the `merge_rise` of this slot with every other slot, in the upper triangle of `rises`."""
     for other in others:
         a, b = min(slot, other), max(slot, other)
         rises[a, b] = merge_rise(a, b, alive, classes, table)
 
 
 def rise_with(slot: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray) -> None:
-    """Update the rise (see `merge_rise`) of each pair of other slots after a class has been inserted here."""
+    """Update the `merge_rise` of each pair of other slots, after a class has been inserted into `slot`."""
     for counts in (classes.follows, classes.precedes):
         row = counts[slot, others]
         rises[np.ix_(others, others)] += joint(row[:, None], row[None, :], table)
@@ -152,7 +155,7 @@ def rise_with(slot: int, others: np.ndarray, classes: Classes, table: np.ndarray
 def rise_after_merge(
     a: int, b: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
 ) -> None:
-    """Update the rise (see `merge_rise`) of each pair of other classes, before classes a and b are merged."""
+    """Update the `merge_rise` of each pair of other classes, before classes a and b are merged."""
     for counts in (classes.follows, classes.precedes):
         x, y = counts[a, others], counts[b, others]
         separate = joint(x[:, None], x[None, :], table) + joint(y[:, None], y[None, :], table)
@@ -162,7 +165,7 @@ def rise_after_merge(
 def cheapest(
     alive: np.ndarray, rises: np.ndarray, classes: Classes, room: np.ndarray, table: np.ndarray
 ) -> tuple[int, int, float]:
-    """The pair with the smallest loss of mutual information whose merger fits the capacity, and the loss."""
+    """The pair of classes with the smallest loss of mutual information that fit into one class, and the loss."""
     losses = np.zeros((len(alive), len(alive)))
     for margin in (classes.first[alive], classes.second[alive]):
         losses += joint(margin[:, None], margin[None, :], table)

@@ -1,4 +1,4 @@
-"""Running checks, and comparing numbers within a tolerance."""
+"""Run checks, and compare numbers within a tolerance."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +27,7 @@ def assert_close(actual: Tensor, expected: Tensor | np.ndarray, tolerance: float
 
 
 def run_checks(name: str, case: Any, checks: Iterable[Check]) -> None:
-    """Run all checks of a case; raises one AssertionError that lists all failed ones."""
+    """Run all checks of a case; raises one AssertionError that lists all failed checks."""
     failed: list[tuple[str, Exception]] = []
     tried = 0
     for check in checks:

@@ -19,7 +19,7 @@ FALL = 1e-9  # nats that may be lost to rounding
 
 
 def check_emission(emission: Emission, prior: Any = 0.0, observations: Any = None) -> None:
-    """Check an emission.
+    """Check the probabilities, statistics, M-step and samples of an emission.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def check_emission(emission: Emission, prior: Any = 0.0, observations: Any = Non
     prior : float or tuple
         The prior that has no effect on the M-step; for symbols, a pseudocount of zero.
     observations : Tensor or Vectors
-        3 sequences of 5 observations, some of them missing. By default, these are all symbols of a
-        `SymbolEmission`, or `Vectors` sampled from another emission.
+        3 sequences of 5 observations, some of them missing. By default, a `SymbolEmission` is checked with random
+        symbols, and any other emission with `Vectors` that are sampled from it.
 
     Examples
     --------
@@ -69,12 +69,12 @@ class Case:
 
     @property
     def log_probs(self) -> Tensor:
-        """log p(x_t | z), zero where missing: [B, T, K]."""
+        """The log-probability of each observation in each state, zero if the observation is missing: [B, T, K]."""
         return self.emission.potentials(self.observations).widen(self.states).gather()
 
     @property
     def visits(self) -> Tensor:
-        """Random expected visits of the rows of the potentials, zero for rows that were not observed: [N, k]."""
+        """Random expected visits of each row and state of the potentials [N, k], zero for rows that do not occur."""
         table, rows, *_ = self.emission.potentials(self.observations)
         seen = torch.zeros(len(table), 1, dtype=torch.float64).index_fill(0, rows[rows >= 0], 1.0)
         return torch.rand(table.shape, generator=seeded(4), dtype=torch.float64) * seen * (table > -torch.inf)
@@ -84,7 +84,7 @@ class Case:
         return self.emission.maximised(self.emission.statistics(observations, visits), self.prior)
 
     def explained(self, emission: Emission, visits: Tensor, observations: Any = None) -> float:
-        """The sum of visits * log p(x | z)."""
+        """The expected log-likelihood: the sum of visits * log p(observation | state)."""
         table = emission.potentials(self.observations if observations is None else observations).table
         return float((visits * table.masked_fill(visits == 0, 0.0)).sum())
 
@@ -161,7 +161,7 @@ def enumeration(case: Case) -> None:
 
 
 def draws_repeat(case: Case) -> None:
-    """`sample` returns one observation per state, the same for the same seed."""
+    """`sample` returns one observation per state, and the same ones for the same seed."""
     states = torch.arange(case.states).repeat(2).view(2, -1)
     one, same = (case.emission.sample(states, seeded(5)) for _ in range(2))
     require(one.equal(same), "two samples with the same seed differ")

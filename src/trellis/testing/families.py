@@ -50,7 +50,7 @@ sys.exit("torch" in sys.modules)
 def check_family(family: str | Family, data: Sequence[Any] | None = None, **settings: Any) -> None:
     """Check a family: training, resuming, saving and loading, and the queries that its models support.
 
-    It is trained on a few sentences, in memory and in a temporary folder.
+    A model of the family is trained on a few sentences, in memory and in a temporary folder.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Case:
 
     @cached_property
     def trained(self) -> Trained:
-        """The result of training in a folder."""
+        """The result of training with a run folder."""
         return self.train("run")
 
     @property

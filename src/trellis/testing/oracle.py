@@ -1,4 +1,4 @@
-"""Brute-force references in float64, by enumeration of all K^T paths or all V^T sentences."""
+"""Brute-force references in float64, which enumerate all paths of states or all sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ SMALLEST_CELL = 5.0  # cells with fewer expected samples are pooled
 
 
 class Paths:
-    """All paths of a sequence, with weights p(z, x), from a prior [K], matrices [T-1, K, K] and potentials o [T, K]."""
+    """All paths of K states through a sequence of T observations, with weights p(path, observations).
+
+    They are computed from a prior [K], transition matrices [T-1, K, K] and potentials [T, K], which are the
+    probabilities of the observations in each state."""
 
     def __init__(self, prior: np.ndarray, matrices: np.ndarray, potentials: np.ndarray) -> None:
         self.prior, self.matrices, self.potentials = prior, matrices, potentials
@@ -26,24 +29,24 @@ class Paths:
 
     @cached_property
     def likelihood(self) -> float:
-        """The likelihood p(x)."""
+        """The probability of the observations."""
         return float(self.weights.sum())
 
     @cached_property
     def posterior(self) -> np.ndarray:
-        """p(z | x) of every path, zero if x is impossible: [K^T]."""
+        """p(path | observations) of every path: [K^T]; zero if the observations are impossible."""
         return self.weights / self.likelihood if self.likelihood > 0 else np.zeros_like(self.weights)
 
     def weight(self, path: np.ndarray) -> float:
-        """p(z, x) of one path [T]."""
+        """p(path, observations) of one path [T]."""
         return float(self.weights[(self.states == path).all(1)].item())
 
     def smoothed(self) -> np.ndarray:
-        """p(z_t | x): [T, K]."""
+        """p(state at t | all observations) of every step t: [T, K]."""
         return self.onehot().transpose(1, 2, 0) @ self.posterior
 
     def pairs(self) -> np.ndarray:
-        """p(z_t, z_{t+1} | x): [T-1, K, K]."""
+        """p(states at t and t + 1 | all observations) of every step t but the last: [T-1, K, K]."""
         onehot = self.onehot()
         return np.einsum("pti,ptj,p->tij", onehot[:, :-1], onehot[:, 1:], self.posterior)
 
@@ -62,21 +65,21 @@ class Paths:
         return Paths(self.prior, self.matrices, potentials)
 
     def filtered(self) -> np.ndarray:
-        """p(z_t | x_<=t): [T, K]."""
+        """p(state at t | observations up to t) of every step t: [T, K]."""
         return np.array([self.prefix(t + 1).smoothed()[t] for t in range(self.num_steps)]).reshape(-1, self.num_states)
 
     def cavity(self) -> np.ndarray:
-        """p(z_t | x_s for all s != t): [T, K]."""
+        """p(state at t | all observations except that at t) of every step t: [T, K]."""
         return np.array([self.without(t).smoothed()[t] for t in range(self.num_steps)])
 
     def log_norms(self) -> np.ndarray:
-        """log p(x_t | x_<t), -inf from the first impossible step on: [T]."""
+        """The log-probability of each observation given those before it, -inf from the first impossible one on: [T]."""
         evidence = np.array([self.prefix(t).likelihood for t in range(self.num_steps + 1)])
         return log(np.divide(evidence[1:], evidence[:-1], out=np.zeros(self.num_steps), where=evidence[:-1] > 0))
 
 
 def log(values: np.ndarray | float) -> np.ndarray:
-    """log, without a warning about zeros."""
+    """The logarithm, without a warning about zeros."""
     with np.errstate(divide="ignore"):
         return np.log(values)
 
@@ -84,7 +87,7 @@ def log(values: np.ndarray | float) -> np.ndarray:
 def sentences(prior: np.ndarray, matrices: np.ndarray, emission: np.ndarray) -> np.ndarray:
     """The probabilities of all sentences of T words, an array of T axes with V entries each.
 
-    prior: [K]; matrices: one transition matrix per step, [T-1, K, K]; emission: p(x | z), [K, V]."""
+    prior: [K]; matrices: one transition matrix per step, [T-1, K, K]; emission: p(word | state), [K, V]."""
     chain = Paths(prior, matrices, np.ones((len(matrices) + 1, len(prior))))
     total = np.zeros((emission.shape[1],) * chain.num_steps)
     for path, weight in zip(chain.states, chain.weights, strict=True):
@@ -101,13 +104,14 @@ def completions(tokens: np.ndarray, words: list[int]) -> list[list[int]]:
 
 
 def marginal(joint: np.ndarray, tokens: np.ndarray, words: list[int] | None = None) -> float:
-    """p of the observed words of a sentence; tokens of -1 are summed out over the given words (or all)."""
+    """The probability of the observed words of a sentence; tokens of -1 are summed out over `words`, by default all."""
     choices = completions(tokens, list(range(joint.shape[0])) if words is None else words)
     return float(joint[np.ix_(*choices)].sum())
 
 
 def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
-    """The p-value of samples [n] (indices of cells) given probs [cells]; zero if an impossible cell occurs."""
+    """The p-value of a chi-square test that samples [n] (indices of cells) have the probabilities `probs` [cells]. It is
+    zero if an impossible cell occurs."""
     observed = np.bincount(draws, minlength=len(probs)).astype(float)
     if observed[probs == 0].any():
         return 0.0
@@ -122,5 +126,5 @@ def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
 
 
 def cells(rows: np.ndarray, base: int) -> np.ndarray:
-    """The index in `Paths.states` of each path, a row of [n, T]: [n]."""
+    """The index in `Paths.states` of each of n paths [n, T]: [n]."""
     return rows @ base ** np.arange(rows.shape[1])[::-1]

@@ -30,8 +30,8 @@ def check_parameters(params: Params, words: Sequence[str] | None = None) -> None
     Parameters
     ----------
     params
-        Random parameters of 4 to 10 states. The kinds of dropout in `drops` are checked. `SavedParams` must be restored
-        from settings and tensors. EM must never lower the likelihood of `Maximisable` parameters.
+        Random parameters of 4 to 10 states. The kinds of dropout in `drops` are checked. For `SavedParams`, restoring
+        from settings and tensors is checked. EM must never lower the likelihood of `Maximisable` parameters.
     words
         The vocabulary, if the parameterisation depends on the words.
 
@@ -132,7 +132,7 @@ def gradients(case: Case) -> None:
 
 @torch.no_grad()
 def moved(params: Any, weights: list[Any], ways: list[Tensor], size: float, case: Case) -> float:
-    """The log-likelihood after a small step in some direction."""
+    """The log-likelihood after a step of this size in the direction `ways`."""
     before = [weight.clone() for weight in weights]
     for weight, way in zip(weights, ways, strict=True):
         weight.add_(size * way)
@@ -143,7 +143,7 @@ def moved(params: Any, weights: list[Any], ways: list[Tensor], size: float, case
 
 
 def dropout_of_states(case: Case) -> None:
-    """Under state dropout, `parts` is the smaller model: restricted to the kept states, then normalised."""
+    """Under state dropout, `parts` returns the model restricted to the kept states, and normalised."""
     params = case.params
     whole, draw = params.parts(), a_draw("state", params)
     assert draw.ids is not None

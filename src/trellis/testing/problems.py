@@ -17,7 +17,7 @@ def seeded(seed: int) -> torch.Generator:
 
 
 class Problem(NamedTuple):
-    """A chain in the form that inference takes."""
+    """The arguments of inference for a chain: prior, transition, potentials and lengths."""
 
     prior: Belief  # [B, K]
     transition: Dense | Blocks
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
         return self.transition.num_states
 
     def widened(self) -> Problem:
-        """The same chain with all states live."""
+        """The same chain, with potentials for all states instead of a few live ones."""
         return self._replace(potentials=self.potentials.widen(self.num_states))
 
     def matrices(self) -> Tensor:
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
 
 def distributions(generator: torch.Generator, *shape: int, zeros: float = 0.0) -> Tensor:
-    """Random distributions along the last axis; a fraction of their entries is zero."""
+    """Random distributions along the last axis; about a fraction `zeros` of their entries is zero."""
     weights = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.05
     kept = torch.rand(shape, generator=generator) >= zeros
     some = torch.randint(shape[-1], (*shape[:-1], 1), generator=generator)
@@ -68,7 +68,8 @@ def random_problem(
     seed: int, batch: int, steps: int, states: int, symbols: int = 4, live: int | None = None, varying: str = "no",
     zeros: float = 0.0, missing: float = 0.0, shortest: int = 1, dtype: torch.dtype = torch.float64,
 ) -> Problem:  # fmt: skip
-    """A random chain. `varying` is no, step or sequence; `live` is the number of live states per symbol (None: all)."""
+    """A random chain. Its transitions are the same everywhere (`varying` = "no"), or vary by step ("step"), or by
+    sequence and step ("sequence"). `live` is the number of states that can emit each symbol (None: all)."""
     generator = torch.Generator().manual_seed(seed)
     leading = {"no": (), "step": (steps - 1,), "sequence": (batch, steps - 1)}[varying]
     matrix = distributions(generator, *leading, states, states, zeros=zeros)
@@ -88,7 +89,7 @@ def random_problem(
 def random_vectors(
     states: int, symbols: int, length: int, emission_length: int | None = None, seed: int = 0, runs: int | None = None
 ) -> dict[str, Tensor]:
-    """Standard normal embeddings of a DenseHMM in float64, of one model or a batch of them."""
+    """Standard normal embeddings of a DenseHMM in float64, of one model or of `runs` models."""
     generator = torch.Generator().manual_seed(seed)
     other = emission_length or length
     shapes = {"u": (states, length), "z": (states, length), "z_start": (length,)}

@@ -10,7 +10,7 @@ from trellis.corpus.recipe import Recipe
 from trellis.corpus.tokenize import DOCUMENT, LINE
 from trellis.testing.close import Check, require, run_checks
 
-Documents = Sequence[Sequence[str]]  # the sentences of each
+Documents = Sequence[Sequence[str]]  # the sentences of each document
 
 
 def check_reader(reader: Reader, content: bytes, documents: Documents, recipe: Recipe | None = None) -> None:

@@ -39,8 +39,7 @@ def check_transition(
         The arguments of `build`, tensors in float64.
     statistics
         `statistics(transition, pairs)` computes the statistics of expected transitions [n, m, K, K] independently of
-        the transition's methods. By default, the transition's own `collect` over
-        all states is used.
+        the transition's methods. By default, the transition's own `collect` over all states is used.
     inverts
         Whether samples are drawn by inversion of whole rows, so that they equal those of a dense matrix.
 
@@ -78,7 +77,7 @@ class Case:
 
     @property
     def matrix(self) -> Tensor:
-        """A of every sequence and step: [BATCH, STEPS - 1, K, K]."""
+        """The transition matrix of every sequence and step: [BATCH, STEPS - 1, K, K]."""
         return self.operator.dense().expand(BATCH, STEPS - 1, self.states, self.states)
 
     @property
@@ -89,7 +88,7 @@ class Case:
 
     @property
     def ids(self) -> tuple[Tensor, Tensor]:
-        """Live states before and after every transition, in different numbers: [BATCH, STEPS - 1, k]."""
+        """The live states before and after every transition, LIVE and LIVE + 1 of them: [BATCH, STEPS - 1, k] each."""
         order = torch.rand(2, BATCH, STEPS - 1, self.states, generator=seeded(2)).argsort(-1)
         return order[0, ..., :LIVE], order[1, ..., : LIVE + 1]
 
@@ -331,7 +330,7 @@ def sample_prev(case: Case) -> None:
 
 
 def samples(case: Case) -> None:
-    """Paths can be sampled; if the case `inverts`, they equal those sampled from the dense matrix."""
+    """Paths can be sampled; with `inverts`, they equal the paths sampled from the dense matrix."""
     for given in case.problems(4, shortest=STEPS):
         posterior, prior = [], []
         for transition in (case.operator, Dense(case.operator.dense())):
@@ -351,7 +350,7 @@ SAMPLABLE: list[Check] = [sample_next, sample_prev, samples]
 
 
 def cut_out(matrix: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """matrix[b, t][before[b, t]][:, after[b, t]] of every sequence and step."""
+    """The block matrix[b, t][before[b, t]][:, after[b, t]] of every sequence b and step t."""
     found = [matrix[b, t][before[b, t]][:, after[b, t]] for b, t in np.ndindex(*matrix.shape[:2])]
     return torch.stack(found).view(*before.shape, after.shape[-1])
 

@@ -23,10 +23,10 @@ class Callback:
     """
 
     def on_step(self, state: TrainState) -> None:
-        """Called after every step. Values in `state` may be on the GPU; reading them then waits for the GPU."""
+        """Override this to act after every step. Reading values of `state` that are on the GPU waits for the GPU."""
 
     def on_evaluation(self, state: TrainState, metrics: Mapping[str, Any]) -> None:
-        """Called after every evaluation, with the metrics that a run appends to metrics.jsonl."""
+        """Override this to act after every evaluation. A run appends the same `metrics` to metrics.jsonl."""
 
 
 class TensorBoard(Callback):

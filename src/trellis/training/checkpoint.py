@@ -21,7 +21,7 @@ from trellis.training.state import TrainState
 logger = logging.getLogger(__name__)
 
 FORMAT, SCHEMA = "trellis.checkpoint", 2
-CARRIED = "belief."  # tensors with one row for each sequence that continues in the next batch
+CARRIED = "belief."  # prefix of tensors with one row for each sequence that continues in the next batch
 
 
 def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: TrainState) -> None:
@@ -43,14 +43,14 @@ def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: Train
 
 
 def _with_all_rows(tensors: dict[str, Tensor], learner: Learner) -> dict[str, Tensor]:
-    """The state with the carried rows of all processes, in their order."""
+    """The tensors of the state, with the rows of the continuing sequences of all processes, in order."""
     own = {name: value.cpu() for name, value in tensors.items() if name.startswith(CARRIED)}
     parts = [part for part in distributed.from_all({} if learner.idle else own) if part]
     return tensors | {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
 
 
 def _with_own_rows(tensors: dict[str, Tensor], batches: Batches) -> dict[str, Tensor]:
-    """The state with the carried rows of this process; if it has none, with the first."""
+    """The tensors of the state, with the rows of this process's continuing sequences; if it has none, the first row."""
 
     def own(rows: Tensor) -> Tensor:
         chosen = rows[batches.own_rows()]
@@ -120,7 +120,7 @@ def read_unfinished(path: Path) -> PersistedModel:
 
 
 def read_details(path: Path) -> dict[str, Any]:
-    """The JSON part of a checkpoint: state, learner, batches, threads."""
+    """The JSON part of a checkpoint: state, learner, batches, and the numbers of threads and processes."""
     try:
         metadata = read_metadata(path)
     except TrellisError as error:
@@ -156,7 +156,7 @@ def _restore_random_state(tensors: dict[str, Tensor]) -> None:
 
 
 def _devices() -> list[int]:
-    """The GPUs whose generators are saved: all, or that of this process if there are several processes."""
+    """The GPUs whose generators are saved: all, or only the GPU of this process if there are several processes."""
     if not torch.cuda.is_available():
         return []
     return [torch.cuda.current_device()] if distributed.is_joined() else [*range(torch.cuda.device_count())]

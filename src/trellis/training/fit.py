@@ -42,7 +42,7 @@ class Job:
     folder: Path | None = None  # None: nothing is written
     resume: bool = False
     callbacks: Sequence[Callback] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)  # what the model file says about the data
+    about: Mapping[str, Any] = field(default_factory=dict)  # metadata for the model file
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Fitted:
 
 
 def directly(job: Job) -> Fitted:
-    """Call the learner, a function of the job."""
+    """Train by calling the learner, which is a function of the job, once."""
     config = job.config
     if distributed.size() > 1:
         raise not_together(config)
@@ -65,7 +65,7 @@ def directly(job: Job) -> Fitted:
 
 def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> Fitted:
     """Train batch by batch and keep the weights with the lowest validation perplexity. `build` replaces the family's
-    function of that name."""
+    function `build`."""
     config, corpus = job.config, job.corpus
     torch.manual_seed(config.seed)
     with distributed.one_at_a_time():  # word classes, samples of a teacher and sizes of shards are kept in the cache
@@ -79,7 +79,8 @@ def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> 
 
 
 def training_batches(config: RunConfig, corpus: Any, device: str) -> Batches:
-    """Batches of the training split and of samples of a teacher, if there is one; or batches of shards instead."""
+    """Batches of the shards, if there are any; otherwise of the training split, with samples of a teacher if there is
+    one."""
     order, given = config.batches.order, config.batches
     if not config.data.shards:
         text = with_samples(corpus["train"], corpus.vocab, config, device)
@@ -92,7 +93,7 @@ def training_batches(config: RunConfig, corpus: Any, device: str) -> Batches:
 def fit_steps(
     job: Job, model: Any, batches: Batches, measure: Callable[[], float], name: str = VALID_PPL
 ) -> TrainState:
-    """Run the training loop and load the weights with the lowest validation measure."""
+    """Run the training loop, and load the weights with the lowest validation perplexity or other measure."""
     config = job.config.train
     make_learner = resolve(job.config.family.learners[config.learner])
     if distributed.size() > 1 and not getattr(make_learner, "runs_together", False):

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
 LARGEST_LOSS = 700.0  # nats per token; beyond this the perplexity overflows
-SHORTEST_WINDOW = 1e-9  # seconds
+SHORTEST_WINDOW = 1e-9  # seconds; avoids a division by zero
 SMALLER = "use fewer sequences or tokens per batch (batches.lanes, window or tokens), or fewer states"
 ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
 BETWEEN = 0.5  # seconds of steps after which processes compare their clocks and signals
@@ -78,7 +78,7 @@ def fit(
 
 
 def _begin(learner: Learner, batches: Batches, run_dir: Path, resume: bool) -> TrainState:
-    """The initial state: that of the last checkpoint if resuming from one."""
+    """The initial state of the loop: that of the last checkpoint if the run is resumed, otherwise a new one."""
     checkpoint = run_dir / LAST
     if distributed.is_first():
         clear_partial(run_dir)
@@ -131,7 +131,7 @@ class _Run:
         return intact(self.run_dir / LAST) if first and self.run_dir is not None else nullcontext()
 
     def after_step(self, epoch_ended: bool, signalled: bool) -> None:
-        """Evaluate, report and save when due, and check the stopping rules."""
+        """Evaluate, report and save if it is time to do so, and check whether training ends."""
         config, state = self.config, self.state
         interrupted = self._compares(epoch_ended) and self._compare(signalled)
         for callback in self.callbacks:
@@ -155,7 +155,7 @@ class _Run:
         return due or step >= self.next_comparison or not distributed.is_joined()
 
     def _compare(self, signalled: bool) -> bool:
-        """Add the time of the steps since the last comparison; returns whether a signal has arrived."""
+        """Record the time of the steps since the last comparison; returns whether a signal has arrived."""
         step = self.state.step
         steps = max(1, step - self.compared_step)
         elapsed, interrupted = self._tick(signalled)
@@ -176,7 +176,7 @@ class _Run:
         return next((name for name, (value, most) in limits.items() if 0 < most <= value), "")
 
     def _evaluate(self) -> None:
-        """Evaluate on the validation set, then save: `best` first, so that `last` never refers to a missing `best`."""
+        """Evaluate on the validation set, and save: first `best`, so that `last` never refers to a missing `best`."""
         self._checked_loss()
         with self.learner.evaluated():
             valid = distributed.from_first(partial(float, self.evaluate()))
@@ -193,7 +193,7 @@ class _Run:
         self._save(LAST)
 
     def _report(self, valid: float | None) -> dict[str, Any]:
-        """Write a line of metrics and begin the next window."""
+        """Write a line of metrics, and begin the next metrics window."""
         state = self.state
         loss = self._checked_loss()
         if loss > state.lowest_loss + (self.config.max_rise or math.inf):
@@ -219,7 +219,7 @@ class _Run:
         self.saved_step, self.saved_seconds = self.state.step, self.state.seconds
 
     def _checked_loss(self) -> float:
-        """The train loss of the current window; raises if any step in it was not finite."""
+        """The train loss of the current metrics window; raises if the loss of any step was not finite."""
         loss = self.state.window_loss()
         if not math.isfinite(loss):
             raise self._broken(f"the train loss or its gradient is {loss}", ADVICE if math.isnan(loss) else NO_PATH)
@@ -233,9 +233,8 @@ class _Run:
         return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
 
     def _tick(self, signalled: bool = False) -> tuple[float, bool]:
-        """Add the time since the last call to the total. Returns this time, and whether a signal has arrived.
-
-        Both are the largest over all processes. Only steps count towards the speed."""
+        """Add the time since the last call to the total training time. Returns the time since the last call, and
+        whether a signal has arrived; both are the maximum over all processes."""
         own = time.monotonic() - self.clock
         self.clock += own
         elapsed, interrupted = distributed.largest(own, signalled)

@@ -9,13 +9,14 @@ from typing import Any, Self, TextIO
 
 from trellis.storage import atomic_write, explained
 
-VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity; percentage of wrong tags
+VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity, and percentage of wrong tags, on the validation set
 
 
 class MetricsFile:
     """Records lines of metrics and appends them to a file, if there is one.
 
-    On opening, only the first `lines` are kept. A killed run wrote the others after its last checkpoint."""
+    When a file is opened, only its first `lines` lines are kept: a killed run wrote the later lines after its last
+    checkpoint."""
 
     def __init__(self, path: Path | None, lines: int) -> None:
         self.path = path
@@ -46,7 +47,7 @@ class MetricsFile:
 
 
 def _readable(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Lines of JSON; damaged ones are skipped."""
+    """Parse lines of JSON; damaged lines are skipped."""
     for line in lines:
         with suppress(ValueError):
             yield dict(json.loads(line))

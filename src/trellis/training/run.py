@@ -31,7 +31,7 @@ from trellis.training.teacher import about_teacher
 
 RESULTS, SCHEMA, TEST = "results.json", 1, "test"
 JOB = ".job"  # the file that names the job of several processes
-COPIES, FLOAT = 3, 4  # parameters, their counts or gradients, and new ones or moments; bytes of a float32
+COPIES, FLOAT = 3, 4  # parameters, counts (or gradients), and new parameters (or moments); bytes of a float32
 logger = logging.getLogger(__name__)
 FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
@@ -45,7 +45,7 @@ class Trained:
     model
         The trained model.
     scores
-        Its scores; None if training was interrupted. In a job of several processes, only the first has them.
+        Its scores; None if training was interrupted. In a job of several processes, only the first process has scores.
     history
         The metrics of every evaluation, as in metrics.jsonl.
     run
@@ -84,9 +84,9 @@ def train(
     """Train and evaluate the model that `config` describes, and write everything to `folder`, if given.
 
     `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
-    report. Without `report`, no report is written, which would take minutes for 10^5 states. The processes of a job
-    (see `trellis.distributed`) train one model; the first one evaluates it and writes. After a restart by torchrun, the
-    run is resumed."""
+    report. Without `report`, no report is written; for 10^5 states, a report takes minutes. The processes of a job
+    (see `trellis.distributed`) train one model together; the first process evaluates it and writes the files. After a
+    restart by torchrun, the run is resumed."""
     distributed.connect()
     family, device = config.family, choose_device(config.device)
     if data is None:
@@ -98,7 +98,7 @@ def train(
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
     before = folder if resume else None
-    check_size(config, corpus, device)  # the choice of options, which follows, trains a few steps
+    check_size(config, corpus, device)  # before `with_choice`, which trains a few steps
     with within_limits():
         config = with_order(distributed.from_first(lambda: with_choice(config, corpus, device, before)), corpus)
     check_size(config, corpus, device)
@@ -135,8 +135,8 @@ def check_size(config: RunConfig, corpus: Any, device: str) -> None:
 
 
 def with_choice(config: RunConfig, corpus: Any, device: str, before: Path | None) -> RunConfig:
-    """The run with the options that its family chooses; a resumed run keeps the recorded options. The budget also
-    limits the training time."""
+    """The configuration with the options that the family chooses; a resumed run keeps the recorded options. The budget
+    also limits the training time."""
     if config.budget and not config.is_set("train.max_seconds"):
         config = config.with_options({"train.max_seconds": seconds_of(config.budget)})
     if not config.family.choose:
@@ -147,7 +147,7 @@ def with_choice(config: RunConfig, corpus: Any, device: str, before: Path | None
 
 
 def with_order(config: RunConfig, corpus: Any) -> RunConfig:
-    """The run with the order of its batches, which is logged if the reader determines it."""
+    """The configuration with the order of the batches; if the reader determines the order, it is logged."""
     own = corpus.order if isinstance(corpus, Corpus) else ""
     if own and not config.batches.order:
         logger.info(f"batches.order = {own}: the records of a {corpus.recipe.reader} file are independent sequences")
@@ -194,7 +194,7 @@ def was_begun(folder: Path | None) -> bool:
 
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
-    """Raise if the folder has a run that would be overwritten, or resumed with changes to more than its duration."""
+    """Raise if the folder has a run that would be overwritten, or resumed with other `frozen_options`."""
     if not (folder / FILE).exists() and not any(folder.rglob(LAST)):
         return
     if not resume:
@@ -208,7 +208,7 @@ def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
 
 
 def frozen_options(config: RunConfig) -> dict[str, Any]:
-    """The options that must not change on resuming, by dotted name."""
+    """The options that must not change when a run is resumed, by dotted name."""
     options = {f"{part}.{key}": value for part in FROZEN for key, value in asdict(getattr(config, part)).items()}
     fixed = {f"train.{key}": getattr(config.train, key, None) for key in ("learner", "teacher", "teacher_tokens")}
     return options | {"seed": config.seed} | fixed

@@ -12,7 +12,7 @@ from trellis.learning.base import StepResult
 
 @dataclass
 class TrainState:
-    """Counters of the training loop; checkpoints save all but the history and outcome."""
+    """Counters of the training loop; checkpoints save all of them except the outcome, the history and the weights."""
 
     step: int = 0
     epoch: int = 0  # completed epochs
@@ -22,7 +22,7 @@ class TrainState:
     best: float | None = None  # lowest validation perplexity or other measure
     best_step: int = 0
     bad_checks: int = 0  # evaluations since the best
-    lowest_loss: float = math.inf  # nats per token, over the windows so far
+    lowest_loss: float = math.inf  # nats per token, the lowest over the metrics windows so far
     lines: int = 0  # lines in metrics.jsonl
     window_start: int = 0  # the step after which the current metrics window began
     window_log_likelihood: Tensor | float = 0.0  # stays on the device

@@ -42,7 +42,7 @@ def about_teacher(config: RunConfig) -> dict[str, Any]:
 
 
 def samples_of(train: Split, vocab: Vocabulary, config: RunConfig, device: str) -> Split:
-    """Sentences sampled from the teacher, from the cache if possible. None is longer than the longest training
+    """Sentences sampled from the teacher, or read from the cache. No sentence is longer than the longest training
     sentence."""
     path, tokens = as_path(config.train.teacher), config.train.teacher_tokens
     longest = int(np.diff(train.sentences).max())
@@ -57,8 +57,8 @@ def samples_of(train: Split, vocab: Vocabulary, config: RunConfig, device: str) 
 
 
 def sample_text(teacher: LanguageModel, vocab: Vocabulary, tokens: int, longest: int, seed: int) -> np.ndarray:
-    """Sampled sentences with at least `tokens` tokens in total, as int32 ids of `vocab`, which must have the
-    same words as the teacher's vocabulary. Each sentence has at most `longest` tokens, including <eos>."""
+    """Sentences sampled from the teacher, with at least `tokens` tokens in total, as int32 ids of `vocab`. It must have
+    the same words as the teacher's vocabulary. Each sentence has at most `longest` tokens, including <eos>."""
     if set(teacher.vocab.words) != set(vocab.words):
         own, given = len(teacher.vocab), len(vocab)
         raise TrellisError(
