@@ -110,8 +110,9 @@ def marginal(joint: np.ndarray, tokens: np.ndarray, words: list[int] | None = No
 
 
 def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
-    """The p-value of a chi-square test that samples [n] (indices of cells) have the probabilities `probs` [cells]. It is
-    zero if an impossible cell occurs."""
+    """The p-value of a chi-square test that samples [n] (indices of cells) have the probabilities `probs` [cells].
+
+    It is zero if an impossible cell occurs."""
     observed = np.bincount(draws, minlength=len(probs)).astype(float)
     if observed[probs == 0].any():
         return 0.0
