@@ -41,7 +41,7 @@ class Belief(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The live states of every step, if there are few distinct sets of them: step t of b has sets[rows[b, t]]."""
+    """The live states of every step, if they form few distinct sets: step t of sequence b has sets[rows[b, t]]."""
 
     sets: Tensor  # [G, k] int64
     rows: Tensor  # [B, T] int64

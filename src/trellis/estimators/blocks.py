@@ -13,7 +13,7 @@ from trellis.estimators.inputs import Array, Observations
 from trellis.kernels.optional import installed
 from trellis.kernels.scan.banded import SHORT, Sequences, is_small
 
-LARGEST = 1 << 24  # maximum number of numbers in the posteriors of one block
+LARGEST = 1 << 24  # maximum size of the posteriors of one block, in numbers
 WORTH_COMPILING = 512  # total steps from which the E-step of sequences longer than SHORT is compiled
 ONE_THREAD = 200_000  # with up to this many multiplications, a second thread does not make several sequences faster
 NARROW = 32  # states up to which the compiled E-step is one function

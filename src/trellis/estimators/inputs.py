@@ -272,7 +272,7 @@ def natural(values: Array, missing: Array) -> Array:
 
 
 def nothing(value: Any) -> bool:
-    """Whether a value is None or pandas.NA. NaN is not: it counts as a number."""
+    """Whether a value is None or pandas.NA, but not NaN, which counts as a number."""
     return value is None or type(value).__name__ == "NAType"
 
 

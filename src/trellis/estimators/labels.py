@@ -1,4 +1,4 @@
-"""Initial emissions for data with some known states, numbered so that they agree with these labels."""
+"""Initial emissions for data with some known states, with states that are numbered like the labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def start_from_labels(
     model: Any, restarts: Sequence[Restart], letters: str, observed: Observations, prior: Prior
 ) -> None:
     """Permute the states of the random initial emissions to match the labels, then estimate the emissions from the
-    labelled observations and, with less weight, from all observations.
+    labelled observations and, with a weight of at most 1, from all observations.
 
     Emissions set by hand are not changed. Neither are those of a DenseHMM, which are computed from vectors."""
     drawn = {model.letters[letter] for letter in letters}
@@ -40,7 +40,7 @@ def start_from_labels(
 
 
 def matched(emission: Emission, blocks: Sequence[Block], states: int) -> Array:
-    """Match labels and states one to one: for each label, the state that explains its observations well, [K]."""
+    """The state of each label, [K], in the one-to-one matching in which states explain the observations best."""
     overlap = np.zeros((states, states))
     for block in blocks:
         probs = emission.potentials(block.observations).gather().softmax(-1).cpu().numpy()

@@ -70,7 +70,7 @@ class GMMHMM(BaseHMM):
         return covariance_shape(kind, self.n_components, self.n_mix, self.n_features)
 
     def _emission_prior(self) -> MixturePrior:
-        """The priors of the M-step. Those of the covariances are values that it adds to the scatter and the visits."""
+        """The priors of the M-step. Those of the covariances are added to the scatter and the visits."""
         states, mixed, features = shape = self.n_components, self.n_mix, self.n_features
         kind, covars = self.covariance_type, self._covars_shape()
         no_prior: dict[str, tuple[float, float]] = {

@@ -11,7 +11,7 @@ from trellis.estimators.inputs import Array, Observations
 def hold_out(
     observed: Observations, fraction: float, random: np.random.RandomState
 ) -> tuple[Observations, Observations]:
-    """Split into training and held-out sequences. Held out are random whole sequences, or the end of the only one."""
+    """Split into training and held-out sequences: hold out random sequences, or the end if there is only one."""
     if not 0 < fraction < 1:
         raise InputError(f"validation_fraction is {fraction}; it must be between 0 and 1.")
     if len(observed.lengths) == 1:

@@ -27,7 +27,7 @@ class Carry(NamedTuple):
         return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device), all_fresh=True)
 
     def reset(self, where: Tensor) -> Carry:
-        """A carry for the first B sequences, in which those marked by the mask `where` [B] have not begun yet."""
+        """The `Carry` of the first B sequences, in which those marked by the mask `where` [B] have not begun yet."""
         probs, ids = self.belief
         belief = Belief(probs[: len(where)], None if ids is None else ids[: len(where)])
         return Carry(belief, self.fresh[: len(where)] | where)
