@@ -20,7 +20,7 @@ ARGUMENTS = {  # K states, V symbols, F features
     "lambdas_prior": ("float or array [K, F]", "Shape of the gamma prior of `lambdas_`; 0: no prior."),
     "lambdas_weight": ("float or array [K, F]", "Rate of the gamma prior of `lambdas_`."),
     "n_features": ("int or None", "The number V of symbols; None: the number found in the data."),
-    "n_trials": ("int, array or None", "The sum of every row of X, or an array of one sum per row; None: taken from X."),
+    "n_trials": ("int, array or None", "The sum of each row of X, or an array of one sum per row; None: taken from X."),
     "n_mix": ("int", "The number of normal distributions of each state."),
     "covariance_type": (
         "str",

@@ -231,7 +231,7 @@ class ConstrainedHMM(FittedHMM):
         return self.sticky * self._tensor(np.eye(self.n_components)) if self.sticky else 0.0
 
     def _penalised(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Counts]:
-        """The counts, in which the objective log-likelihood + sticky * sum_z log A(z, z) replaces the log-likelihood."""
+        """The counts, where the objective log-likelihood + sticky * sum_z log A(z, z) replaces the log-likelihood."""
         if not self.sticky:
             return list(counts)
         stays = [parts.transition.dense().diagonal() for parts in models]

@@ -72,7 +72,7 @@ class VariationalHMM(BaseHMM):
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """The priors of the M-step: None for parameters that are not trained, else 0. The parts hold the actual priors."""
+        """The priors of the M-step: None for parameters not trained, else 0. The parts hold the actual priors."""
         start, transition = (0.0 if letter in self.params else None for letter in "st")
         return Prior(start, transition)
 
