@@ -20,8 +20,8 @@ Key = TypeVar("Key", bound=Hashable)
 class Automaton(NamedTuple):
     """A complete deterministic automaton over V tokens; it starts in state 0.
 
-    Tokens that lead to the same state from every state share a class. `moves[s, classes[token]]` is the state after s
-    and `token`.
+    Tokens that lead to the same state from every state share a class. `moves[s, classes[token]]` is the state that
+    `token` leads to from state s.
 
     Parameters
     ----------

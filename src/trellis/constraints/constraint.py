@@ -59,7 +59,7 @@ class Constraint:
         return Constraint(f"({self.name}) then ({other.name})", lambda a: concatenation(self.build(a), other.build(a)))
 
     def named_build(self, alphabet: Alphabet) -> Automaton:
-        """Like `build`; errors name the constraint."""
+        """Call `build`; error messages name the constraint."""
         try:
             return self.build(alphabet)
         except TrellisError as error:

@@ -20,12 +20,12 @@ Words = str | Iterable[str] | Callable[[str], bool] | None  # a word, words, a c
 
 
 def anything() -> Constraint:
-    """Every sentence."""
+    """The constraint that every sentence satisfies."""
     return length(0)
 
 
 def contains(phrase: str, at_least: int = 1, at_most: int | None = None) -> Constraint:
-    """Sentences in which a word or phrase occurs `at_least` to `at_most` times; occurrences may overlap.
+    """The constraint that a word or phrase occurs `at_least` to `at_most` times; occurrences may overlap.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def contains(phrase: str, at_least: int = 1, at_most: int | None = None) -> Cons
 
 
 def banned(phrase: str) -> Constraint:
-    """Sentences without a word or phrase.
+    """The constraint that a word or phrase does not occur.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def banned(phrase: str) -> Constraint:
 
 
 def all_of(*phrases: str) -> Constraint:
-    """Sentences in which every phrase occurs, in any order.
+    """The constraint that every phrase occurs, in any order.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def all_of(*phrases: str) -> Constraint:
 
 
 def ordered(*phrases: str) -> Constraint:
-    """Sentences in which the phrases occur in this order, without overlap.
+    """The constraint that the phrases occur in this order, without overlap.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def conjunction(parts: Mapping[str, Sequence[str]], in_order: bool = False) -> C
 
 
 def begins(phrase: str) -> Constraint:
-    """Sentences that begin with a phrase.
+    """The constraint that a sentence begins with a phrase.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def begins(phrase: str) -> Constraint:
 
 
 def ends(phrase: str) -> Constraint:
-    """Sentences that end with a phrase.
+    """The constraint that a sentence ends with a phrase.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def ends(phrase: str) -> Constraint:
 
 
 def exactly(sentence: str) -> Constraint:
-    """Only the given sentence.
+    """The constraint that only one sentence satisfies.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def exactly(sentence: str) -> Constraint:
 
 
 def one_of(sentences: Iterable[str]) -> Constraint:
-    """Any of the given sentences.
+    """The constraint that a sentence is one of the given sentences.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def one_of(sentences: Iterable[str]) -> Constraint:
 
 
 def length(least: int, most: int | None = None) -> Constraint:
-    """Sentences of `least` to `most` tokens.
+    """The constraint that a sentence has `least` to `most` tokens.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def length(least: int, most: int | None = None) -> Constraint:
 
 
 def positions(allowed: Sequence[Words]) -> Constraint:
-    """Sentences with one word for each entry of `allowed`.
+    """The constraint that a sentence has one word for each entry of `allowed`.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def positions(allowed: Sequence[Words]) -> Constraint:
 
 
 def tokens(pattern: str) -> Constraint:
-    """Sentences whose tokens match a pattern.
+    """The constraint that the tokens of a sentence match a pattern.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def tokens(pattern: str) -> Constraint:
 
 
 def regex(pattern: str) -> Constraint:
-    """Sentences whose whole text matches a regular expression.
+    """The constraint that the whole text of a sentence matches a regular expression.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def regex(pattern: str) -> Constraint:
 
 
 def template(text: str) -> Constraint:
-    """Sentences that fill the gaps in a text.
+    """The constraint that a sentence is the given text with its gaps filled.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def template(text: str) -> Constraint:
 
 
 def table(edges: Mapping[Any, Mapping[Any, Any]], start: Any, accepting: Iterable[Any]) -> Constraint:
-    """Sentences that your own automaton accepts.
+    """The constraint that your own automaton accepts a sentence.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ DEAD = object()
 
 
 def from_fsm(machine: Any) -> Constraint:
-    """Sentences whose text is accepted by an automaton over characters.
+    """The constraint that an automaton over characters accepts the text of a sentence.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class Arriving:
 
 @dataclass(frozen=True)
 class Records:
-    """An iterable of records."""
+    """Records to be processed one by one, or in chunks."""
 
     records: Iterable[Record]
     unit: str = "Line"  # what `Record.line` counts

@@ -31,7 +31,7 @@ def _split_whitespace(text: str) -> list[str]:
 
 
 def _split_bytes(text: str) -> list[str]:
-    """Each byte of the UTF-8 text as the character with that code point."""
+    """Split a text into its UTF-8 bytes, each represented by the character with this code point."""
     first, *rest = [part.encode("utf-8", "surrogateescape").decode("latin-1") for part in text.split(DOCUMENT)]
     return [*first, *(token for part in rest for token in (DOCUMENT, *part))]
 

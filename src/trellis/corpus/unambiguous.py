@@ -31,7 +31,7 @@ def is_unambiguous(part: Any) -> bool:
 
 
 class Ends(NamedTuple):
-    """The positions of a part at which a match may begin and end, and whether it may be empty."""
+    """The positions at which a match of a part may begin and end, and whether the match may be empty."""
 
     first: list[int]
     last: list[int]

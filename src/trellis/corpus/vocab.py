@@ -58,8 +58,8 @@ class Vocabulary:
         lower: bool = False,
         digits: bool = False,
     ) -> Vocabulary:
-        """Keep the words seen at least `min_count` times. `max_size` limits the number of words, including <eos> and
-        <unk>.
+        """A vocabulary of the words that occur at least `min_count` times. `max_size` limits the number of words,
+        including <eos> and <unk>.
 
         The counts of the excluded words are added to the count of <unk>.
         """
@@ -99,7 +99,7 @@ class Vocabulary:
 
     @property
     def unk(self) -> int | None:
-        """The id of <unk>, or None."""
+        """The id of <unk>, or None if the vocabulary has no <unk>."""
         return self.index.get(UNK)
 
     def encode(self, words: Sequence[str]) -> np.ndarray:

@@ -44,7 +44,7 @@ class Learner(Protocol):
         """Do what the end of an epoch requires, such as the M-step of batch EM."""
 
     def observe(self, valid: float) -> None:
-        """Take note of the validation perplexity, after each evaluation."""
+        """Record the validation perplexity after an evaluation, for example to adapt the learning rate."""
 
     def evaluated(self) -> AbstractContextManager[None]:
         """A context in which the model has the weights to evaluate (the average, if there is one)."""
@@ -100,11 +100,11 @@ class Maximisable(ABC):
 
     @abstractmethod
     def write(self, parts: Parts) -> None:
-        """Set the parameters to those of these parts."""
+        """Set the parameters so that `parts` returns these parts."""
 
     @torch.no_grad()
     def maximise(self, counts: Counts, prior: Prior) -> None:
-        """Set the parameters to those of the M-step for these expected counts."""
+        """The M-step: re-estimate the parameters from expected counts."""
         self.write(self.parts().maximised(counts, prior))
 
 

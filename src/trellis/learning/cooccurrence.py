@@ -45,7 +45,7 @@ def frequencies(counts: csr_array) -> Tensor:
 
 
 def joint_states(transition: Tensor) -> Tensor:
-    """Stationary joint probabilities Theta[k, l] = p(z_t = k, z_{t+1} = l): [..., n, n]."""
+    """Theta[k, l], the stationary probability that state k is followed by state l: [..., n, n]."""
     return stationary(transition).unsqueeze(-1) * transition
 
 

@@ -32,7 +32,8 @@ SMALLEST = 4  # every batch counts as at least 1 / SMALLEST of the tokens of the
 def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None = None) -> tuple[Counts, Carry]:
     """The E-step: expected starts, transitions and emission statistics of a batch, and the state for the next batch.
 
-    Sequences that do not begin in this batch continue from `carry`: their first transition is counted, not a start."""
+    Sequences that do not begin in this batch continue from `carry`: a transition to their first token is counted,
+    instead of a start."""
     start, transition, emission = parts
     potentials = emission.potentials(observations).checked(lengths)
     carry = Carry.begin(len(lengths), parts.num_states, start) if carry is None else carry
@@ -76,15 +77,15 @@ def expect_together(models: Sequence[Parts], observations: Any, lengths: Tensor)
 
 
 class Running(NamedTuple):
-    """Stepwise EM (Cappe and Moulines 2009): a running mean of the expected statistics per token."""
+    """The running mean of the expected statistics per token, for stepwise EM (Cappe and Moulines 2009)."""
 
     mean: Counts
     steps: int = 1
 
     @classmethod
     def absorb(cls, before: Running | None, counts: Counts, tokens: float, power: float) -> Running:
-        """Move the running mean towards that of a batch. If no sequence begins in the batch, the start statistics are
-        unchanged."""
+        """Move the running mean towards the mean of a batch. If no sequence begins in the batch, the start statistics
+        are unchanged."""
         if before is None:
             return cls(Counts(*(value / tokens for value in counts)))
         rate = step_rate(before.steps, power)

@@ -1,4 +1,4 @@
-"""Repeated GPU work as a CUDA graph, so that hundreds of small kernels cost one launch."""
+"""Run repeated GPU work as a CUDA graph, so that hundreds of small kernels cost one launch."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple

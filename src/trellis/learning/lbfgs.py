@@ -1,4 +1,4 @@
-"""L-BFGS whose state can be saved: a resumed run takes exactly the steps of one that was not interrupted."""
+"""L-BFGS whose state can be saved: a resumed run takes exactly the same steps as an uninterrupted one."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,7 +16,8 @@ Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]  # point -> value an
 
 
 class LBFGS:
-    """Minimises a function of a point [n] in steps. Its curvature is estimated from the last `history` steps."""
+    """Minimises a function of a point [n] in steps. The curvature of the function is estimated from the last
+    `history` steps."""
 
     def __init__(self, evaluate: Evaluate, point: np.ndarray, history: int) -> None:
         self.evaluate, self.point, self.history = evaluate, point, history

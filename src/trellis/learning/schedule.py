@@ -25,7 +25,7 @@ class Constant:
         return 1.0
 
     def observe(self, valid: float) -> None:
-        """Take note of the validation perplexity, after each evaluation."""
+        """Record the validation perplexity after an evaluation."""
 
     def state_json(self) -> dict[str, Any]:
         return {}

@@ -323,7 +323,7 @@ class PersistedModel(ABC):
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """A float32 feature vector for each word, [T, D].
+        """A float32 feature vector of D numbers for each of T words, [T, D].
 
         `kind` is one of the model's `embed_kinds`; the default is the first. By default the sentence is complete, and
         <eos> follows it. With `complete=False` it may continue.

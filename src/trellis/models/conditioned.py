@@ -112,13 +112,13 @@ class Conditioned:
 
     @property
     def prob(self) -> float:
-        """p(constraint)."""
+        """The probability that a sentence satisfies the constraint and has `least` to `most` words."""
         return float(np.exp(self.log_prob()))
 
     @property
     @torch.no_grad()
     def prob_longer(self) -> float:
-        """p(more than `most` words); such sentences are not part of `prob` and are not sampled."""
+        """The probability of more than `most` words; such sentences are not part of `prob` and are not sampled."""
         return beyond(self.product)
 
     def sample(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:

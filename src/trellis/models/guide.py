@@ -29,7 +29,7 @@ from trellis.transitions.base import invert
 
 
 class Particles(NamedTuple):
-    """Weighted samples of p(text | constraint) under the guided model."""
+    """Weighted samples from p(text | constraint) under the guided model."""
 
     texts: list[str]
     weights: np.ndarray  # [n], sums to one

@@ -38,8 +38,8 @@ class Sentence(NamedTuple):
 def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, column: str | None = None) -> Recipe:
     """The options for reading the text of queries.
 
-    The reader is `reader` if given, else that of the file's suffix, else that of the training text. Error messages name
-    the options of the command line."""
+    The reader is `reader` if given, else the reader for the suffix of the file, else the reader of the training text.
+    Error messages name the options of the command line."""
     own = model.about.get("reader", "text")
     chosen = reader or (own if path is None else reader_of_suffix(suffix_of(path), own))
     recipe = Recipe(chosen, column or model.about.get("column", ""), model.vocab.tokenizer)
@@ -106,7 +106,7 @@ def token_rows(
 
 
 def best_states(vectors: np.ndarray, sizes: Sequence[int], top: int) -> list[list[dict[str, Any]]]:
-    """The `top` most probable states of each layer, for every row [T, S] of concatenated layers."""
+    """The `top` most probable states of each layer at every token, given state probabilities [T, S] of all layers."""
     found: list[list[dict[str, Any]]] = [[] for _ in vectors]
     begin = 0
     for layer, size in enumerate(sizes):

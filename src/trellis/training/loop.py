@@ -193,7 +193,7 @@ class _Run:
         self._save(LAST)
 
     def _report(self, valid: float | None) -> dict[str, Any]:
-        """Write a line of metrics, and begin the next metrics window."""
+        """Write a line of metrics, and begin to add up losses for the next line."""
         state = self.state
         loss = self._checked_loss()
         if loss > state.lowest_loss + (self.config.max_rise or math.inf):
@@ -219,7 +219,7 @@ class _Run:
         self.saved_step, self.saved_seconds = self.state.step, self.state.seconds
 
     def _checked_loss(self) -> float:
-        """The train loss of the current metrics window; raises if the loss of any step was not finite."""
+        """The train loss since the last line of metrics; raises if the loss of any step was not finite."""
         loss = self.state.window_loss()
         if not math.isfinite(loss):
             raise self._broken(f"the train loss or its gradient is {loss}", ADVICE if math.isnan(loss) else NO_PATH)

@@ -22,9 +22,9 @@ class TrainState:
     best: float | None = None  # lowest validation perplexity or other measure
     best_step: int = 0
     bad_checks: int = 0  # evaluations since the best
-    lowest_loss: float = math.inf  # nats per token, the lowest over the metrics windows so far
+    lowest_loss: float = math.inf  # lowest train loss of a line of metrics so far, in nats per token
     lines: int = 0  # lines in metrics.jsonl
-    window_start: int = 0  # the step after which the current metrics window began
+    window_start: int = 0  # the step of the last line of metrics; the sums below begin after it
     window_log_likelihood: Tensor | float = 0.0  # stays on the device
     window_tokens: int = 0
     window_seconds: float = 0.0
@@ -54,11 +54,11 @@ class TrainState:
         self.batch = 0
 
     def window_loss(self) -> float:
-        """Nats per token in the current metrics window; nan if any step was nan."""
+        """The loss in nats per token since the last line of metrics; nan if the loss of any step was nan."""
         return -float(self.window_log_likelihood) / max(self.window_tokens, 1)
 
     def begin_window(self) -> None:
-        """Begin a new metrics window."""
+        """Begin to add up losses, tokens and seconds for the next line of metrics."""
         self.lines += 1
         self.window_start, self.window_log_likelihood = self.step, 0.0
         self.window_tokens, self.window_seconds = 0, 0.0
