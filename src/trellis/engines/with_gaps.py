@@ -25,8 +25,8 @@ Report = Callable[[float], object]  # called with the share of the work between 
 
 
 class Solved(NamedTuple):
-    """The state distributions and the Viterbi path of one sequence. If the sequence is impossible, the distributions
-    are zero from the first impossible step on."""
+    """The state distributions and the Viterbi path of one sequence. If the sequence is impossible, `posterior` is zero,
+    and `filtered` is zero from the first impossible step on."""
 
     log_norms: Tensor  # [T]: log p(x_t | x_<t)
     filtered: Tensor  # [T, K]: p(z_t | x_<=t)

@@ -13,7 +13,7 @@ from trellis.kernels.lse.tiled import product
 from trellis.kernels.optional import installed
 
 FEW = 1024  # up to this many rows, a one-hot product beats scatter-add
-MOST, WIDE = 1 << 13, 1024  # rows that a GPU adds without sorting them; columns from which it sorts them
+MOST, WIDE = 1 << 13, 1024  # maximum rows that a GPU adds without sorting them; minimum columns for sorting them
 
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
@@ -57,8 +57,8 @@ class Take(torch.autograd.Function):
 class Pick(torch.autograd.Function):
     """values[index], with a fast gradient.
 
-    The gradient of values[i] is taken from entry inverse[i] of the result alone; other entries with index i must have
-    zero gradient. If inverse is None, indices must be distinct."""
+    The gradient of values[i] is that of entry inverse[i] of the result. If other entries have index i, too, their
+    gradient must be zero. If inverse is None, indices must be distinct."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:
@@ -132,8 +132,8 @@ class Rectified(torch.autograd.Function):
 class WithRectified(torch.autograd.Function):
     """The pair of x and relu(B relu(A x + a) + b).
 
-    On a GPU, the last matrix product of the backward pass adds the gradients of both outputs to x in place, if their
-    sum was used."""
+    If the two outputs are added, their gradients are one tensor. On a GPU, the last matrix product of the backward pass
+    is then added to this tensor in place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,7 +184,7 @@ def pick(values: Tensor, index: Tensor, inverse: Tensor | None = None) -> Tensor
 
 
 def pick_both(values: Tensor, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """values[index] with ascending indices, and the same in another precision: [K, d], [n] -> [n, d], [n, d]."""
+    """values[index] with ascending indices, and a copy in another precision: [K, d], [n] -> [n, d], [n, d]."""
     return PickBoth.apply(values, index, dtype)
 
 
@@ -205,14 +205,15 @@ class LowProduct(torch.autograd.Function):
 
 
 def times(x: Tensor, y: Tensor, low: Tensor | None) -> Tensor:
-    """x y, in the lower precision if `low` is given: [..., a], [a, b] -> [..., b]."""
+    """The product x y: [..., a], [a, b] -> [..., b]. If `low`, a copy of y in a lower precision, is given, the product
+    is computed in this precision."""
     if low is None:
         return x @ y
     return LowProduct.apply(x.reshape(-1, x.shape[-1]), y, low).view(*x.shape[:-1], y.shape[-1])
 
 
 class ScaledSoftmax(torch.autograd.Function):
-    """exp(scale_i) softmax(logits_i): [..., n], [...] -> [..., n]; exponentials are computed once."""
+    """exp(log_scale_i) softmax(logits_i): [..., n], [...] -> [..., n]. Exponentials are computed once."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, log_scale: Tensor) -> Tensor:
@@ -229,5 +230,5 @@ class ScaledSoftmax(torch.autograd.Function):
 
 
 def scaled_softmax(logits: Tensor, log_scale: Tensor) -> Tensor:
-    """exp(scale_i) softmax(logits_i): [..., n], [...] -> [..., n]."""
+    """exp(log_scale_i) softmax(logits_i): [..., n], [...] -> [..., n]."""
     return ScaledSoftmax.apply(logits, log_scale)

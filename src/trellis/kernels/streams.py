@@ -22,7 +22,7 @@ def side_by_side(
 ) -> tuple[Long, Short]:
     """(long(), short(given)). In training on a GPU, the kernels of `short` and of its gradient run on a second stream.
 
-    `short` uses no tensors but `given` and parameters of its own; `made` returns the tensor in the result of
+    `short` must use no tensors except `given` and parameters of its own. `made` extracts the tensor from the result of
     `short`."""
     if not (given.is_cuda and torch.is_grad_enabled()):
         return long(), short(given)

@@ -1,6 +1,7 @@
 """Run compiled code on several cores, in plain threads that sleep when idle.
 
-Each thread may use single-threaded BLAS; inside an OpenMP parallel region this would oversubscribe and busy-wait."""
+Each of these threads may call single-threaded BLAS. With OpenMP threads, there would be more threads than cores, and
+idle threads would keep their core busy."""
 
 import importlib
 import os
@@ -62,12 +63,12 @@ def _blas() -> ThreadpoolController:
 
 
 def shorten_waits() -> None:
-    """Let torch's idle threads sleep almost at once, where it is too late to set OMP_WAIT_POLICY.
+    """Let torch's idle threads sleep almost at once, even if it is too late to set OMP_WAIT_POLICY.
 
-    GNU OpenMP reads that variable when it is loaded. By default, its threads wait for work in a loop of 300,000 rounds,
-    which costs milliseconds of every core per operation on a busy machine. If there are more threads than CPUs, it is
-    only 1,000 rounds (see GOMP_SPINCOUNT in its manual). This function starts a team of more threads than CPUs,
-    which never work again."""
+    GNU OpenMP reads OMP_WAIT_POLICY when it is loaded. By default, its threads wait for work in a loop of 300,000
+    rounds, which costs milliseconds of every core per operation on a busy machine. If there are more threads than CPUs,
+    the loop has only 1,000 rounds (see GOMP_SPINCOUNT in the manual of GNU OpenMP). This function starts more threads
+    than CPUs, which never work again."""
     threads, cpus, ready = torch.get_num_threads(), os.cpu_count() or 1, threading.Event()
 
     def idle() -> None:
@@ -83,8 +84,8 @@ def shorten_waits() -> None:
 
 
 def _after_fork() -> None:
-    """Runs in a forked process, where torch would wait for threads that do not exist, and nobody would release the
-    lock."""
+    """Reset the state of threads in a forked process. Otherwise, torch would wait for threads that do not exist there,
+    and nobody would release the lock."""
     torch.set_num_threads(1)
     OneBlasThread.lock, OneBlasThread.inside = threading.Lock(), 0
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 SIZE = 2048  # entries per program
-SMALLEST = 1e-300  # for the logarithm of a beta of zero
+SMALLEST = 1e-300  # replaces a beta of zero, whose logarithm is needed
 
 
 class Hyper(NamedTuple):
@@ -23,12 +23,12 @@ class Hyper(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The tensors of each parameter, in the same order."""
+    """The tensors of all parameters; every list has the same order of parameters."""
 
     weights: Sequence[Tensor]
     grads: Sequence[Tensor]
-    firsts: Sequence[Tensor]
-    seconds: Sequence[Tensor]
+    firsts: Sequence[Tensor]  # moving averages of the gradients
+    seconds: Sequence[Tensor]  # moving averages of the squared gradients
     steps: Sequence[Tensor]  # [] each: the number of this update
     averages: Sequence[Tensor]  # the weights themselves if there is no average
 
@@ -103,8 +103,8 @@ def programs(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor
 def update(
     rows: Rows, table: tuple[Tensor, Tensor], rate: Tensor, scale: Tensor, share: Tensor | None, hyper: Hyper
 ) -> None:
-    """One update of float32 tensors, with the gradients divided by scale []. If share [] is given, averages move
-    towards the weights by this fraction. `table` is the result of `programs`."""
+    """One AdamW update of float32 tensors, whose gradients are first divided by scale []. If share [] is given, the
+    averages move towards the weights by this fraction. `table` is the result of `programs`."""
     sizes = tuple(weight.numel() for weight in rows.weights)
     logs = (math.log2(max(beta, SMALLEST)) for beta in (hyper.beta1, hyper.beta2))
     update_kernel[(len(table[0]),)](

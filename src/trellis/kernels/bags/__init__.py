@@ -1,7 +1,8 @@
-"""Scores of tokens, which are sums of sparse weights over bags of attributes, and the gradient of the weights.
+"""The scores of the labels of each token, and the gradient of the weights. A score is the sum of the weights of the
+token's attributes for this label; many pairs of an attribute and a label have no weight.
 
-Compiled by numba on a CPU if installed; otherwise through a dense table of the attributes in use. Compiled code adds
-the weights of an attribute with many labels as one row of a table, in vector instructions."""
+On a CPU, numba is used if it is installed. Otherwise, torch uses a dense table of the attributes that occur. The numba
+code stores the weights of an attribute with many labels as a row of a table, and adds them in vector instructions."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from trellis.kernels import team
 from trellis.kernels.optional import installed
 
 kernels = partial(installed, "kernels.bags.numba")
-SHARE = 1 << 12  # tokens below which a second thread does not pay
-MANY, VECTOR = 4, 8  # from VECTOR labels on, an attribute with weights for at least 1 in MANY has its own row
+SHARE = 1 << 12  # with fewer tokens, a second thread costs more than it saves
+MANY, VECTOR = 4, 8  # from VECTOR labels on, an attribute with weights for 1 in MANY labels has a row of the table
 
 
 class Bags(NamedTuple):
@@ -65,7 +66,7 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The gradient of the weights, for every thread: sums of slopes, which are gradients of scores."""
+    """The gradient of the weights, summed by each thread over its tokens."""
 
     pairs: Tensor  # [threads, P] float64
     rows: Tensor  # [threads, R, labels] float64
@@ -95,14 +96,14 @@ def score(bags: Bags, pairs: Pairs, rows: Rows, weights: Tensor, labels: int) ->
 
 
 def new_sums(weights: Tensor, rows: Rows) -> Sums:
-    """Zero sums of slopes."""
+    """`Sums` of zeros."""
     threads = torch.get_num_threads() if compiled(weights) else 1
     shapes = (threads, len(weights)), (threads, *rows.shape)
     return Sums(*(weights.new_zeros(shape, dtype=torch.float64) for shape in shapes))
 
 
 def collect(bags: Bags, pairs: Pairs, rows: Rows, slopes: Tensor, sums: Sums) -> None:
-    """Add the gradient of the weights, given that of the scores [N, L], to the sums."""
+    """Add the gradient of the weights to `sums`, given the gradient of the scores, `slopes` [N, L]."""
     if compiled(slopes):
         return share("collect", workers(slopes), *bags, *pairs, rows.place, slopes, *sums)
     used, ids = bags.ids.unique(return_inverse=True)

@@ -1,4 +1,4 @@
-"""Numba: each thread takes a contiguous range of tokens; the sums of slopes are private to a thread."""
+"""The functions of `trellis.kernels.bags` in numba. Each thread has a contiguous range of tokens and its own sums."""
 
 from numba import njit
 
@@ -22,8 +22,8 @@ def score(worker, workers, ids, offsets, first, labels, weights, place, table, s
 
 @njit(nogil=True, cache=True)
 def collect(worker, workers, ids, offsets, first, labels, place, slopes, sums, rows):
-    """Add the slopes [N, L] of every token to the entries of its attributes, in rows [workers, R, L] if an attribute
-    has a row, else in sums [workers, P]."""
+    """Add the gradient of the scores of every token, `slopes` [N, L], to the entries of its attributes. They are in
+    rows [workers, R, L] if an attribute has a row, otherwise in sums [workers, P]."""
     tokens, own, own_rows = slopes.shape[0], sums[worker], rows[worker]
     for t in range(tokens * worker // workers, tokens * (worker + 1) // workers):
         row = slopes[t]

@@ -8,7 +8,7 @@ logger = logging.getLogger(__name__)
 
 
 def kernels() -> ModuleType:
-    """The functions that move and merge words; without numba they are not compiled."""
+    """The module of functions that move words and merge classes. Without numba, they are not compiled."""
     if find_spec("numba") is None:
         logger.warning("numba is not installed; Brown clustering runs in plain Python, which is many times slower.")
     from trellis.kernels.brown import numba

@@ -1,7 +1,9 @@
-"""Exchange and agglomeration, compiled by numba, on all cores; without numba the same code runs as plain Python.
+"""The steps of Brown clustering, moving words and merging classes, compiled by numba, on all cores. Without numba, the
+same code runs as plain Python.
 
-Up to a constant, N times the average mutual information of a partition is
-Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with f(n) = n log n, so that a move or a merge changes few terms.
+N(c, d) is how often a word of class d follows a word of class c, and N is the number of all bigrams. Up to a constant,
+N times the average mutual information of a partition is Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with f(n) = n log n,
+so that a move or a merge changes few terms.
 """
 
 import math
@@ -40,13 +42,13 @@ def xlogx(n: int, table: Array) -> float:
 
 @njit(cache=True)
 def rise(n: int, more: int, table: Array) -> float:
-    """f(n + more) - f(n)."""
+    """f(n + more) - f(n), where f(n) = n log n."""
     return xlogx(n + more, table) - xlogx(n, table)
 
 
 @njit(cache=True)
 def add_by_class(begin: int, end: int, words: Array, counts: Array, assignment: Array, into: Array) -> None:
-    """Sum one span of a neighbour list by class."""
+    """Add counts[begin:end] of words[begin:end] to the entries of the words' classes in `into`."""
     for i in range(begin, end):
         c = assignment[words[i]]
         if c >= 0:
@@ -56,7 +58,7 @@ def add_by_class(begin: int, end: int, words: Array, counts: Array, assignment: 
 @njit(cache=True)
 def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[Array, Array]:
     """How often each class follows the word, and how often it precedes the word: [C], [C]. Repeats of the word itself
-    and unplaced words are not counted."""
+    and words without a class are not counted."""
     right = np.zeros(len(classes.size), np.int64)
     left = np.zeros(len(classes.size), np.int64)
     b, a = bigrams, classes.assignment
@@ -67,7 +69,8 @@ def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[Array, Ar
 
 @njit(cache=True)
 def add_rises(gains: Array, row: Array, more: int, own: int, table: Array) -> None:
-    """gains[b] += f(row[b] + more) - f(row[b]), where the word's own cell already includes `more`."""
+    """Add f(row[b] + more) - f(row[b]) to gains[b] for every class b, where f(n) = n log n. row[own], the entry of the
+    word's own class, already includes `more`."""
     at_own = gains[own] + rise(row[own] - more, more, table)
     if row.max() + more < len(table):
         for b in range(len(gains)):
@@ -80,7 +83,7 @@ def add_rises(gains: Array, row: Array, more: int, own: int, table: Array) -> No
 
 @njit(cache=True)
 def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: Array) -> Array:
-    """The gain [C] of inserting the word into each class, after it has been removed from its own."""
+    """The gain in mutual information [C] of inserting the word into each class, after removing it from its own."""
     own, repeats = classes.assignment[word], bigrams.repeats[word]
     right, left = neighbours(word, bigrams, classes)
     gains = np.zeros(len(classes.size))
@@ -104,7 +107,7 @@ def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: Array)
 
 @njit(cache=True)
 def best_class(word: int, gains: Array, classes: Classes, room: Array) -> int:
-    """The class with the largest gain among the word's own and those with remaining capacity."""
+    """The class with the largest gain among the word's own class and the classes with remaining capacity."""
     own, best = classes.assignment[word], -1
     for b in range(len(gains)):
         open_to_word = room[b] > 0 if b == own else classes.size[b] < room[b]
@@ -181,13 +184,14 @@ def move_improving(words: Array, bigrams: Bigrams, classes: Classes, room: Array
 
 
 def place(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> None:
-    """Move each word from a closed class to the best open one, all choosing in parallel."""
+    """Move each word from a class without capacity to the best class with remaining capacity. All words choose in
+    parallel."""
     move_all(words, targets_of(words, bigrams, classes, room, table), bigrams, classes, room, table)
 
 
 def exchange(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> float:
-    """All words choose a class in parallel; then those that would move again choose one by one. Returns the gain in
-    nats."""
+    """Find the best class of all words in parallel; then move the words whose class would change, one by one, if this
+    still raises the mutual information. Returns the gain in nats."""
     words = words[classes.size[classes.assignment[words]] > 1]
     restless = targets_of(words, bigrams, classes, room, table) != classes.assignment[words]
     return move_improving(words[restless], bigrams, classes, room, table)
@@ -195,7 +199,7 @@ def exchange(words: Array, bigrams: Bigrams, classes: Classes, room: Array, tabl
 
 @njit(cache=True)
 def joint(x: int, y: int, table: Array) -> float:
-    """f(x + y) - f(x) - f(y)."""
+    """f(x + y) - f(x) - f(y), where f(n) = n log n."""
     if x == 0 or y == 0:
         return 0.0
     return xlogx(x + y, table) - xlogx(x, table) - xlogx(y, table)
@@ -203,7 +207,7 @@ def joint(x: int, y: int, table: Array) -> float:
 
 @njit(cache=True)
 def merge_rise(a: int, b: int, shared: Array, classes: Classes, table: Array) -> float:
-    """The increase of Σ f(N(c, d)) when a and b are merged, given the classes that may be adjacent to both."""
+    """The increase of Σ f(N(c, d)) when classes a and b are merged. `shared` contains all classes adjacent to both."""
     total = 0.0
     for c in shared:
         if c != a and c != b:
@@ -222,7 +226,7 @@ def fill_some_rises(others: Array, slot: int, shared: Array, classes: Classes, t
 
 
 def fill_rises(slot: int, others: Array, alive: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """For every other slot, store the rise (see `merge_rise`) that merging it with this slot would cause."""
+    """Store the increase of Σ f(N(c, d)) for merging each of `others` with this slot (see `merge_rise`)."""
     shared = alive[(classes.follows[slot, alive] > 0) | (classes.precedes[slot, alive] > 0)]
     share(fill_some_rises, others, len(others) * len(shared), slot, shared, classes, table, rises)
 
@@ -239,7 +243,7 @@ def rise_with_some(rows: Array, slot: int, others: Array, classes: Classes, tabl
 
 
 def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Update the rise (see `merge_rise`) of each pair of other slots after a class has been inserted here."""
+    """Update `rises` (see `merge_rise`) for each pair of other slots, after a class has been inserted in this slot."""
     cells = int((classes.follows[slot] > 0).sum() + (classes.precedes[slot] > 0).sum()) * len(others)
     share(rise_with_some, np.arange(len(others)), cells, slot, others, classes, table, rises)
 
@@ -261,7 +265,7 @@ def rise_some_after_merge(
 
 
 def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Update the rise (see `merge_rise`) of each pair of other classes, before classes a and b are merged."""
+    """Update `rises` (see `merge_rise`) for each pair of other classes, before classes a and b are merged."""
     share(rise_some_after_merge, np.arange(len(others)), len(others) ** 2, a, b, others, classes, table, rises)
 
 
@@ -282,7 +286,7 @@ def find_partners(
 
 
 def cheapest(alive: Array, rises: Array, classes: Classes, room: Array, table: Array) -> tuple[int, int, float]:
-    """The pair with the smallest loss of mutual information whose merger fits the capacity, and the loss."""
+    """The two classes whose merger fits the capacity and loses the least mutual information, and this loss."""
     partners, losses = np.empty_like(alive), np.empty(len(alive))
     rows, cells = np.arange(len(alive)), len(alive) ** 2
     share(find_partners, rows, cells, alive, rises, classes, room, table, partners, losses)

@@ -9,7 +9,9 @@ TABLED = 1 << 22  # n log n is tabulated below this count
 
 
 class Bigrams(NamedTuple):
-    """Counts n(v, w) of distinct neighbours, by row (successors) and by column (predecessors), excluding n(w, w)."""
+    """The bigram counts n(v, w) of words, as a list of the successors and a list of the predecessors of each word.
+
+    They do not contain the counts n(w, w), which are in `repeats`."""
 
     right_start: np.ndarray  # [V + 1]
     right_word: np.ndarray  # [B]
@@ -25,7 +27,7 @@ class Bigrams(NamedTuple):
 class Classes(NamedTuple):
     """A partition of the words and its class bigram counts, modified in place."""
 
-    assignment: np.ndarray  # [V] class of each word, -1: not yet placed
+    assignment: np.ndarray  # [V] class of each word, -1: none yet
     follows: np.ndarray  # [C, C] N(c, d)
     precedes: np.ndarray  # [C, C] its transpose, so that both directions read rows
     first: np.ndarray  # [C] row sums of N
@@ -34,7 +36,7 @@ class Classes(NamedTuple):
 
 
 def split_bigrams(counts: sparse.csr_array) -> Bigrams:
-    """The two neighbour lists of a [V, V] count matrix."""
+    """Convert a matrix of bigram counts [V, V] to lists of successors and predecessors."""
     repeats = counts.diagonal().astype(np.int64)
     others = sparse.csr_array(counts - sparse.diags_array(repeats, format="csr", dtype=np.int64))
     others.eliminate_zeros()
@@ -49,7 +51,7 @@ def split_bigrams(counts: sparse.csr_array) -> Bigrams:
 
 
 def class_table(counts: sparse.csr_array, assignment: np.ndarray, classes: int) -> np.ndarray:
-    """N(c, d) [C, C]: bigram counts summed over the placed words of each class."""
+    """The class bigram counts N(c, d) [C, C]. Words without a class are not counted."""
     bigrams = counts.tocoo()
     c, d = assignment[bigrams.row].astype(np.int64), assignment[bigrams.col].astype(np.int64)
     placed = (c >= 0) & (d >= 0)

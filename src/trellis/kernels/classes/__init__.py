@@ -8,9 +8,11 @@ from trellis.kernels.rows import take
 
 
 def class_log_softmax(logits: Tensor, word_class: Tensor, words: Tensor, begins: Tensor) -> Tensor:
-    """Normalise each column over the words of a class: logits [V, k] -> [V, k]; a column of -inf is unchanged.
+    """The log-softmax of each column of logits over the words of each class: [V, k] -> [V, k]. If a column is -inf for
+    all words of a class, it is unchanged.
 
-    Takes the class of every word [V], the words ordered by class [V], and the offset of each class in them [C + 1]."""
+    `word_class` [V] is the class of each word, `words` [V] are the words ordered by class, and `begins` [C + 1] is the
+    position of each class in `words`."""
     engine = installed("kernels.classes.triton") if logits.is_cuda and logits.dtype is torch.float32 else None
     if engine is None:
         return by_adding(logits, word_class, len(begins) - 1)

@@ -1,5 +1,5 @@
-"""Softmax over the words of each class on a GPU: a program reads the words of a class twice, first to add up, then to
-write."""
+"""Softmax over the words of each class on a GPU. A program reads the logits of a class twice: first to compute the
+normalisers, then to write the results."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def backward_kernel(grads, out, words, begins, d_logits, K, WORDS: tl.constexpr,
 
 
 class ClassLogSoftmax(torch.autograd.Function):
-    """The log-softmax of each column of logits [V, k] over the words of a class.
+    """The log-softmax of each column of logits [V, k] over the words of each class.
     Class c has words[begins[c] : begins[c + 1]]."""
 
     @staticmethod

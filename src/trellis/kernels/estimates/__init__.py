@@ -13,8 +13,8 @@ SMALL = 1 << 12  # entries up to which torch's fixed cost per operation dominate
 
 
 def fused(counts: Tensor, pseudocount: Any, old: Tensor) -> ModuleType | None:
-    """The module for this problem. arrays.py is for few float64 numbers on a CPU, without gradients. triton.py is for
-    float32 on a GPU, with one non-negative pseudocount. None if neither applies."""
+    """The module for this problem: arrays.py for few float64 numbers on a CPU, without gradients; triton.py for float32
+    on a GPU, with one non-negative pseudocount; None for any other problem."""
     if not counts.is_cuda:
         small = counts.dtype is torch.float64 and old.dtype is torch.float64 and 0 < counts.numel() <= SMALL
         return arrays if small and not (counts.requires_grad or old.requires_grad) else None

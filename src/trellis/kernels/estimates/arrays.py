@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def rows(counts: Tensor, pseudocount: Any, old: Tensor, keep_zeros: bool) -> Tensor:
-    """`dirichlet.most_probable` along the last dimension."""
+    """Like `dirichlet.most_probable`, along the last dimension."""
     before = old.numpy()
     weights = positive(counts, pseudocount)
     if keep_zeros:
@@ -38,13 +38,13 @@ def positive(counts: Tensor, pseudocount: Any) -> Any:
 
 
 def expected_log(concentration: Tensor, dim: int) -> Tensor:
-    """`dirichlet.expected_log`."""
+    """Like `dirichlet.expected_log`, in NumPy."""
     given = concentration.numpy()
     return torch.from_numpy(psi(given) - psi(np.add.reduce(given, dim, keepdims=True)))
 
 
 def divergence(posterior: Tensor, prior: Tensor, logs: Tensor) -> Tensor:
-    """`dirichlet.divergence`."""
+    """Like `dirichlet.divergence`, in NumPy."""
     ours, theirs = posterior.numpy(), prior.numpy()
     terms = gammaln(theirs) - gammaln(ours) + (ours - theirs) * logs.numpy()
     normaliser = gammaln(np.add.reduce(ours, -1)) - gammaln(np.add.reduce(theirs, -1))

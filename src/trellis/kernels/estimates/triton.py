@@ -61,7 +61,7 @@ def log_columns_kernel(
 
 
 def rows(counts: Tensor, pseudocount: float, old: Tensor, keep_zeros: bool) -> Tensor:
-    """Distributions along the last axis. A distribution without counts is unchanged."""
+    """The MAP estimates along the last dimension. A distribution without counts keeps its old probabilities."""
     out = torch.empty_like(old)
     count = counts.numel() // counts.shape[-1]
     rows_kernel[(count,)](counts, old, out, float(pseudocount), counts.shape[-1], keep_zeros, BLOCK=BLOCK)
@@ -69,7 +69,8 @@ def rows(counts: Tensor, pseudocount: float, old: Tensor, keep_zeros: bool) -> T
 
 
 def log_columns(counts: Tensor, pseudocount: float, old: Tensor) -> Tensor:
-    """Logarithms of distributions along the first axis [V, K]. A distribution without counts is unchanged."""
+    """The logarithms of the MAP estimates along the first dimension of counts [V, K]. A distribution without counts
+    keeps its old logarithms."""
     out, (symbols, states) = torch.empty_like(old), counts.shape
     block = min(BLOCK, triton.next_power_of_2(states))
     sizes, columns = {"ROWS": BLOCK // block, "BLOCK": block}, triton.cdiv(states, block)

@@ -1,4 +1,4 @@
-"""One width of the inside pass of a grammar in rank space, and its adjoint.
+"""The inside algorithm of a grammar in rank space, for all spans of one width, and its adjoint.
 
 The chart of B sentences of up to L words has a row for every span, sorted by width: row `begin(L, d) + i` is the span
 of d words from word i. A chart [S, B, R] has S = L (L + 1) / 2 rows, so that a width is one contiguous block. The value
@@ -17,29 +17,29 @@ compiled = partial(installed, "kernels.inside.numba")
 
 
 def begin(length: int, width: int) -> int:
-    """The first row of a width, from 1 to L + 1."""
+    """The first row of the spans of a width, which is between 1 and L + 1."""
     return (width - 1) * (2 * length - width + 2) // 2
 
 
 def block(length: int, width: int) -> slice:
-    """The rows of a width."""
+    """The rows of the spans of a width."""
     return slice(begin(length, width), begin(length, width + 1))
 
 
 def on_cpu(chart: Tensor) -> bool:
-    """Whether the compiled passes apply."""
+    """Whether the compiled functions are used: the chart is on a CPU, and numba is installed."""
     return chart.device.type == "cpu" and compiled() is not None
 
 
 def on_gpu(chart: Tensor) -> ModuleType | None:
-    """The Triton kernels, if they apply."""
+    """The Triton kernels, or None if they cannot be used for this chart."""
     kernels = installed("kernels.inside.triton") if chart.is_cuda else None
     return kernels if kernels and chart.shape[-1] <= kernels.MOST else None
 
 
 def join(left: Tensor, right: Tensor, scales: Tensor, inside: Tensor, length: int, width: int) -> None:
-    """Write the spans of a width, sum_k left[i, i + k] * right[i + k, i + d], scaled to a maximum of one, into `inside`
-    and their logarithmic scales into `scales`, from the narrower spans of `left` and `right`."""
+    """Compute the values of the spans of a width d from those of narrower spans: sum_k left[i, i + k] * right[i + k, i
+    + d]. They are scaled to a maximum of one and written to `inside`; the logarithms of the scales go to `scales`."""
     if on_cpu(left):
         rows = (length - width + 1) * left.shape[1]
         arrays = [chart.numpy() for chart in (left, right, scales, inside)]
@@ -78,7 +78,7 @@ def spread(
 
 
 def joined(left: Tensor, right: Tensor, scales: Tensor, length: int, width: int) -> tuple[Tensor, Tensor]:
-    """`join` in plain torch: the values [n, B, R] and scales [n, B] of a width."""
+    """`join` in plain torch: the values [n, B, R] and scales [n, B] of the spans of a width."""
     weights = torch.stack([scales[one] + scales[other] for one, other in pairs(length, width)])
     top = weights.amax(0)
     factors = (weights - finite(top)).exp()

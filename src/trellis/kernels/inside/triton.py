@@ -1,11 +1,11 @@
-"""`join` and `spread` of the inside pass on a GPU, in one launch per width: a program has one span of one sentence."""
+"""`join` and `spread` of the inside pass on a GPU, one launch per width. A program computes a span of a sentence."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST = 8192  # ranks of a program of `join`
-RANKS = 256  # of one of `spread`
+MOST = 8192  # maximum rank of a grammar: a program of `join` computes all ranks of a span
+RANKS = 256  # maximum ranks that a program of `spread` computes
 VARYING = "length", "width", "batch"  # sizes for which a kernel is not compiled again
 
 

@@ -11,7 +11,7 @@ kernels = partial(installed, "kernels.kalman.numba")
 
 
 def compiled(*given: Tensor) -> bool:
-    """Whether sequential steps can run in compiled code."""
+    """Whether the recursions can run in compiled code: on a CPU, without gradients, if numba is installed."""
     return all(part.device.type == "cpu" and not part.requires_grad for part in given) and kernels() is not None
 
 

@@ -1,6 +1,7 @@
 """The Kalman smoother for covariances that never converge, because observation patterns vary (numba).
 
-The recursions are those of `trellis.inference.kalman`; rows of -1 are missing observations."""
+The recursions and their symbols are those of `trellis.inference.kalman`. `rows` holds the index of each step's pattern
+of observed components, or -1 if nothing is observed."""
 
 import math
 
@@ -15,9 +16,11 @@ def sense(
     worker, workers, loadings, noise, values, patterns, rows, order, begins,
     information, vectors, constants,
 ):  # fmt: skip
-    """Write C' D^-1 C [N, h, h], C' D^-1 y [S, h] and log N(y; 0, D) [S] for the observed components of y.
+    """Write C' D^-1 C [N, h, h], C' D^-1 y [S, h] and log N(y; 0, D) [S] for the observed components of y, where C is
+    `loadings`, D is `noise`, and y is `values`.
 
-    Steps in `order` between consecutive `begins` share a pattern; [C y]' D^-1 [C y] is computed in one product."""
+    The steps in `order` between two consecutive `begins` have the same pattern, so [C y]' D^-1 [C y] is computed for
+    all of them in one product."""
     hidden = loadings.shape[1]
     for job in range(worker, len(begins), workers):
         steps = order[begins[job] : begins[job + 1] if job + 1 < len(begins) else len(order)]
@@ -47,7 +50,7 @@ def sense(
 
 @njit(nogil=True, cache=True)
 def divide(root, columns):
-    """root^-1 columns, in place; root is lower triangular."""
+    """Overwrite `columns` with root^-1 columns, where root is lower triangular."""
     for begin in range(0, len(root), BLOCK):
         end = min(begin + BLOCK, len(root))
         if begin:
@@ -69,7 +72,8 @@ def forward(
     worker, workers, mean, cov, transition, noise, information, rows, vectors, eye,
     priors, shrink, log_dets, predicted, errors, filtered,
 ):  # fmt: skip
-    """Write P, W [B, T, h, h], log |I + P Phi| [B, T] and m, e, x^ [B, T, h]."""
+    """The forward pass: write P to `priors`, W to `shrink` [B, T, h, h], log |I + P Phi| to `log_dets` [B, T], and m,
+    e, x^ to `predicted`, `errors`, `filtered` [B, T, h]."""
     for b in range(worker, rows.shape[0], workers):
         P, m = cov.copy(), mean[b].copy()
         for t in range(rows.shape[1]):
@@ -90,7 +94,7 @@ def forward(
 
 @njit(nogil=True, cache=True)
 def backward_means(worker, workers, transition, shrink, priors, predicted, errors, smoothed):
-    """Write the smoothed means x- [B, T, h]."""
+    """Write the smoothed means E(x_t | y) [B, T, h]."""
     back = transition.T.copy()
     for b in range(worker, errors.shape[0], workers):
         adjoint = np.zeros_like(errors[b, 0])
@@ -101,7 +105,7 @@ def backward_means(worker, workers, transition, shrink, priors, predicted, error
 
 @njit(nogil=True, cache=True)
 def backward_covs(worker, workers, transition, information, rows, lengths, priors, shrink):
-    """Turn P into Cov(x_t | y) and W into Cov(x_{t+1}, x_t | y), zero in the padding: [B, T, h, h]."""
+    """Replace P by Cov(x_t | y) and W by Cov(x_{t+1}, x_t | y), zero in the padding: [B, T, h, h]."""
     back = transition.T.copy()
     for b in range(worker, rows.shape[0], workers):
         adjoint = np.zeros_like(transition)  # L_{t+1}

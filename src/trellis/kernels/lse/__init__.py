@@ -1,5 +1,5 @@
-"""Softmaxes of products q_i . k_j: row normalisers, computed by Triton or torch without storing all logits, and whole
-matrices."""
+"""The softmax of q_i . k_j over the keys k_j: the normaliser of each row, computed by Triton or torch without storing
+all logits, and the whole matrix."""
 
 from types import ModuleType
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def gpu_engine(queries: Tensor, dtype: torch.dtype) -> ModuleType | None:
 
 
 class Known(NamedTuple):
-    """Normalisers of some states over all keys."""
+    """Row normalisers that are already known: those of some states, over all keys."""
 
     ids: Tensor  # [K']: distinct states
     log_norm: Tensor  # [K']
@@ -43,8 +43,8 @@ class Known(NamedTuple):
 
 @torch.no_grad()
 def logsumexp_of_states(queries: Tensor, names: Tensor, known: Known) -> Tensor:
-    """`row_logsumexp` of rows [R, d], which belong to the states `names` [R]. On a GPU, known normalisers are not
-    computed again, and a state that occurs several times is computed once."""
+    """The row normalisers [R] of queries [R, d], which belong to the states `names` [R]. On a GPU, known normalisers
+    are not computed again, and if a state occurs several times, its normaliser is computed once."""
     keys = known.keys
     reuse = installed("kernels.lse.known") if gpu_engine(queries, keys.dtype) else None
     if reuse is None:

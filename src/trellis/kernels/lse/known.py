@@ -1,10 +1,8 @@
-"""Row normalisers of states on a GPU, some of which are already known.
+"""Row normalisers on a GPU, if each of R rows belongs to a state, and the normalisers of some states are known.
 
-The normaliser of any other state is computed once, even if several rows belong to it.
-
-A table over all states holds R + i for the state of the i-th known normaliser, the number of one of its rows for any
-other state that has rows, and -1 for a state without rows. Rows whose number is in the table are listed and
-computed."""
+Every other normaliser is computed once, even if several rows belong to its state. A table over all states holds R + i
+for the state of the i-th known normaliser. For any other state, it holds the number of one of the rows of the state, or
+-1 if the state has no rows. Rows whose number is in the table are listed, and their normalisers are computed."""
 
 import torch
 import triton
@@ -15,7 +13,7 @@ from trellis.kernels.lse.triton import in_parts
 
 PROGRAMS = 768  # only some of them have rows to compute
 SIZE = 256  # rows per program
-LISTED = 4096  # rows at a time
+LISTED = 4096  # rows that `list_kernel` reads at a time
 
 
 @triton.jit
@@ -43,8 +41,8 @@ def list_kernel(table, names, listed, slots, count, R, SIZE: tl.constexpr):
 
 @triton.jit
 def spread_kernel(parts, known, table, names, slots, out, R, PARTS, SIZE: tl.constexpr):
-    """The normaliser of every row: the known one, or log sum exp over the parts of the row that the table has for its
-    state."""
+    """The normaliser of every row: the known one, or the logsumexp over the parts that were computed for the row of the
+    same state in the table."""
     i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     place = tl.load(table + tl.load(names + i, mask=i < R, other=0), mask=i < R, other=0)
     new = (i < R) & (place < R)
@@ -61,8 +59,8 @@ def spread_kernel(parts, known, table, names, slots, out, R, PARTS, SIZE: tl.con
 
 
 def logsumexp(q: Tensor, k: Tensor, names: Tensor, ids: Tensor, known: Tensor, states: int) -> Tensor:
-    """The normalisers of rows [R, d] of the states `names` [R], given the normalisers `known` [K] of the states `ids`
-    [K], ascending."""
+    """The normalisers of the rows q [R, d], which belong to the states `names` [R], over the keys k. The normalisers
+    `known` [K] of the states `ids` [K] are given, in ascending order of the states."""
     rows, out = len(q), torch.empty(len(q), dtype=torch.float32, device=q.device)
     table = torch.full((states,), -1, dtype=torch.int32, device=q.device)
     listed, slots, count = (torch.empty(n, dtype=torch.int32, device=q.device) for n in (rows, rows, 1))

@@ -11,13 +11,13 @@ from trellis.kernels.mask import Mask
 from trellis.kernels.optional import recent
 
 MIXED = (2, 11)  # the oldest torch with which products of bfloat16 with a float32 result were run
-ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits in memory at a time
-ROWS, COLUMNS = 256, 1024  # of logits that stay in the cache of a CPU
+ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # maximum logits in memory at a time
+ROWS, COLUMNS = 256, 1024  # of a tile of logits that stays in the cache of a CPU
 
 
 class RowLogSumExp(torch.autograd.Function):
-    """log sum_j exp(q_i . k_j); with p_ij = exp(q_i . k_j - out_i) g_i, dQ = p K and dK = p' Q. The backward pass
-    recomputes the logits."""
+    """The row normalisers n_i = log sum_j exp(q_i . k_j). If g_i is the gradient with respect to n_i, and p_ij =
+    exp(q_i . k_j - n_i) g_i, then dQ = p K and dK = p' Q. The backward pass computes the logits again."""
 
     @staticmethod
     def forward(
@@ -50,8 +50,8 @@ class RowLogSumExp(torch.autograd.Function):
 
 
 class RowSoftmax(torch.autograd.Function):
-    """A = softmax(Q K') by rows; with x_ij = A_ij (g_ij - sum_j' A_ij' g_ij'), dQ = x K and dK = x' Q. Besides A and
-    its gradient g, only a few rows are in memory."""
+    """The softmax A of each row of Q K'. If g is the gradient with respect to A, and x_ij = A_ij (g_ij - sum_j' A_ij'
+    g_ij'), then dQ = x K and dK = x' Q. Besides A and g, only a few rows are in memory."""
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def slices(length: int, size: int) -> Iterator[slice]:
 
 
 def in_cache(queries: Tensor, keys: Tensor, mask: Mask | None, rows: slice) -> Tensor:
-    """log sum_j exp(q_i . k_j) of some rows, a few keys at a time: [rows]."""
+    """log sum_j exp(q_i . k_j) for some rows, computed from a few keys at a time: [rows]."""
     top = torch.full((rows.stop - rows.start,), -torch.inf, dtype=torch.promote_types(keys.dtype, torch.float32))
     total = torch.zeros_like(top)
     for columns in slices(len(keys), COLUMNS):
@@ -98,7 +98,7 @@ def in_cache(queries: Tensor, keys: Tensor, mask: Mask | None, rows: slice) -> T
 def logits(
     queries: Tensor, keys: Tensor, mask: Mask | None = None, rows: slice = slice(None), columns: slice = slice(None)
 ) -> Tensor:
-    """Q K' [rows, columns], -inf where masked; bfloat16 operands are accumulated and returned in float32."""
+    """The logits Q K' [rows, columns], -inf where masked. Products of bfloat16 are accumulated in float32."""
     out = product(queries, keys.T)
     return out if mask is None else out.masked_fill_(~mask.keeps(rows, columns), -torch.inf)
 

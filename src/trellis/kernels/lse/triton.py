@@ -1,8 +1,10 @@
-"""Row normalisers on a GPU, tile by tile as in flash attention. Exponentials are relative to the largest of the first
-logits. If other logits are far larger, the pass runs again with a running maximum.
+"""Row normalisers n_i = log sum_j exp(q_i . k_j) on a GPU, tile by tile as in flash attention. The largest logit of the
+first tile is subtracted from all logits of a row. If later logits are far larger, the rows are computed again with a
+running maximum.
 
-The forward pass also accumulates the mean key of each row, m_i = sum_j p_ij k_j. Then dQ = g m costs nothing, and the
-backward pass only computes dK = p' (g Q): four products of R S d multiply-adds in total.
+With p_ij = exp(q_i . k_j - n_i), the forward pass also accumulates the mean key of each row, m_i = sum_j p_ij k_j. If
+g_i is the gradient with respect to n_i, the gradient of the queries, dQ = g m, then needs no large product, and the
+backward pass only computes dK = p' (g Q). In total, these are four products of R S d multiply-adds each.
 """
 
 from typing import Any
@@ -17,7 +19,7 @@ from trellis.kernels.mask import Mask
 from trellis.kernels.mask.triton import kept
 
 LARGEST_DIM = 256
-# Stationary rows, streamed rows, and the launch parameters tuned for a GPU with 228 KiB of shared memory.
+# Rows that a program keeps, rows that it streams, and launch parameters, tuned for a GPU with 228 KiB of shared memory.
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 WITHOUT_MEAN = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
 BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
@@ -37,7 +39,7 @@ def some_logits(
     q, keys, own, column_keys, threshold, start, S: tl.constexpr,
     DIM: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The next few keys, and their logits with all rows, -inf where masked or beyond the last key."""
+    """The next few keys, and the logits of all queries q with these keys, -inf where masked or beyond the last key."""
     columns, dims = start + tl.arange(0, COLUMNS), tl.arange(0, DIM)
     if S % COLUMNS == 0:
         k = tl.load(keys + columns[:, None] * DIM + dims[None, :])
@@ -58,7 +60,7 @@ def forward_kernel(
     DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
     MEAN: tl.constexpr, LARGEST: tl.constexpr, LISTED: tl.constexpr,
 ):  # fmt: skip
-    """The normalisers of all rows, or of the first `count` rows of a list, over a part of the keys."""
+    """Compute the normalisers, over a part of the keys, of all rows or of the first `count` rows in `listed`."""
     part = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     dims = tl.arange(0, DIM)
@@ -108,7 +110,7 @@ def forward_kernel(
 
 @triton.jit
 def join_kernel(parts, out, R, PARTS, SIZE: tl.constexpr):
-    """log sum exp over the parts."""
+    """The logsumexp of each row over the parts."""
     rows = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     top = tl.full((SIZE,), -float("inf"), tl.float32)
     for part in range(0, PARTS):
@@ -159,9 +161,9 @@ def backward_kernel(
 def in_parts(
     q: Tensor, k: Tensor, programs: int, mask: Mask | None, means: Tensor, listed: tuple[Tensor, Tensor] | None = None
 ) -> Tensor:
-    """Normalisers over parts of the keys, [parts, R], computed by at least `programs` programs if there are enough
-    keys. Also fills `means` [R, d], unless it is empty. If rows are `listed`, entry i is that of the i-th listed
-    row."""
+    """The normalisers of each row over parts of the keys, [parts, R], computed by at least `programs` programs if there
+    are enough keys. The mean keys are written to `means` [R, d], unless it is empty. If `listed` is given, column i of
+    the result belongs to the i-th listed row."""
     (rows, dim), columns = q.shape, len(k)
     tile = FORWARD if means.numel() else WITHOUT_MEAN
     tiles = triton.cdiv(rows, tile["ROWS"])
@@ -210,7 +212,7 @@ class RowLogSumExp(torch.autograd.Function):
 
 
 def joined(parts: Tensor) -> Tensor:
-    """log sum exp over the first axis: [parts, R] -> [R]."""
+    """The logsumexp over the first dimension: [parts, R] -> [R]."""
     out = torch.empty_like(parts[0])
     join_kernel[(triton.cdiv(len(out), JOINED),)](parts, out, len(out), len(parts), SIZE=JOINED)
     return out

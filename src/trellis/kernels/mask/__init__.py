@@ -1,4 +1,4 @@
-"""A random mask that is never stored: entry (i, j) is a hash of a row key and a column key.
+"""A random mask that is never stored: a hash of a row key and a column key determines entry (i, j).
 
 The torch code here and the Triton kernels compute the same hash on every device. Keys derive from a seed and a step, so
 that a resumed run uses the same masks.
@@ -12,7 +12,7 @@ from trellis.kernels.optional import installed
 
 WORD = 0xFFFFFFFF
 LARGEST_CLASS = 2048  # ids that a program sorts
-ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5  # key purposes
+ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5  # purposes of keys
 
 
 class Mask(NamedTuple):
@@ -27,7 +27,7 @@ class Mask(NamedTuple):
         return int(self.rate * 2**32)
 
     def keeps(self, rows: slice | Tensor = slice(None), columns: slice | Tensor = slice(None)) -> Tensor:
-        """Mask of the entries kept, for some rows and columns: [..., k], [..., k'] -> [..., k, k'] bool."""
+        """Whether each entry of some rows and columns is kept: [..., k], [..., k'] -> [..., k, k'] bool."""
         return mix(self.rows[rows].unsqueeze(-1) + self.columns[columns].unsqueeze(-2)) >= self.threshold
 
 

@@ -10,7 +10,7 @@ SIZE = 1024  # ids per program
 
 @triton.jit
 def mixed(value):
-    """`mix` of 32-bit integers."""
+    """The hash `mix`, for 32-bit integers."""
     value = (value ^ (value >> 16)) * 0x85EBCA6B
     value = (value ^ (value >> 13)) * 0xC2B2AE35
     return value ^ (value >> 16)
@@ -18,7 +18,7 @@ def mixed(value):
 
 @triton.jit
 def kept(row_keys, column_keys, threshold):
-    """`Mask.keeps` for a tile."""
+    """Like `Mask.keeps`, for a tile."""
     total = row_keys.to(tl.uint32)[:, None] + column_keys.to(tl.uint32)[None, :]
     return mixed(total).to(tl.int64) >= threshold
 

@@ -23,7 +23,7 @@ def fits(dim: int) -> bool:
 
 @triton.jit
 def standardised(x, y, place, inside, D, EPSILON: tl.constexpr):
-    """(s - mean s) / sd s of the rows of s = x + y, and 1 / sd s."""
+    """(s - mean s) / sd s and 1 / sd s for each row s of x + y."""
     s = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     s += tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     s = tl.where(inside, s - (tl.sum(s, 1) / D)[:, None], 0.0)

@@ -16,21 +16,22 @@ from trellis.kernels.rows import add_rows
 def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
 ) -> Tensor:
-    """left[rows[m]] right[columns[m]] for every m (if `rows` or `columns` is None, the index is m), multiplied in
-    the precision `low`: [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    """The product left[rows[m]] right[columns[m]] for every m (if `rows` or `columns` is None, the index is m), in the
+    precision `low`: [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     left, right = left.to(low), right.to(low)
     left, right = left if rows is None else left[rows], right if columns is None else right[columns]
     return product(left, right).to(out)
 
 
 def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int) -> Tensor:
-    """out[i] = sum of left[m] right[columns[m]] over all m with index i, at least float32:
+    """out[i] = sum of left[m] right[columns[m]] over all m with index[m] = i, in float32 or float64:
     [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
     return add_rows(gathered_product(left, right, None, columns, right.dtype, right.dtype), index, count)
 
 
 class SetLogits(torch.autograd.Function):
-    """x_m = Q[before[m]] K[after[m]]' (Q[m] if `before` is None): [G, a, d], [H, c, d], [M], [M] -> [M, a, c]."""
+    """The logits Q[before[m]] K[after[m]]' for every m (if `before` is None, its index is m):
+    [G, a, d], [H, c, d], [M], [M] -> [M, a, c]."""
 
     @staticmethod
     def forward(
@@ -68,8 +69,8 @@ def engine_for(values: Tensor) -> ModuleType:
 
 
 def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:
-    """q_i . k_j between the sets before[m] (set m if `before` is None) and after[m]:
-    [G, a, d], [H, c, d] -> [M, a, c]."""
+    """The logits q_i . k_j between the states i of set before[m] and the states j of set after[m], for every m (if
+    `before` is None, its set is m): [G, a, d], [H, c, d], [M], [M] -> [M, a, c]."""
     return SetLogits.apply(queries, keys, before, after, dtype)
 
 
@@ -85,7 +86,8 @@ def block_probabilities(queries: Tensor, keys: Tensor, norms: Tensor, dtype: tor
 
 
 def pair_logits(queries: Tensor, keys: Tensor, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """q_i . k_j for the sets of adjacent steps: [G, k, d], [G, k, d], rows [B, T] -> [B, T-1, k, k]."""
+    """The logits q_i . k_j between the states of adjacent steps, if step t of sequence b has the states of set rows[b,
+    t]: [G, k, d], [G, k, d], [B, T] -> [B, T-1, k, k]."""
     before, after = rows[:, :-1].flatten(), rows[:, 1:].flatten()
     logits = set_logits(queries, keys, before, after, dtype or queries.dtype)
     return logits.view(len(rows), rows.shape[1] - 1, *logits.shape[1:])

@@ -1,4 +1,4 @@
-"""Products of gathered matrices on a CPU (numba), without storing the gathered operands."""
+"""Products of pairs of matrices that are selected by index, on a CPU (numba), without copying the matrices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trellis.kernels import team
 
-THREAD_WORTH = 1_000_000  # multiplications that justify waking a thread
+THREAD_WORTH = 1_000_000  # multiplications for which it is worth waking a thread
 
 
 @njit(nogil=True, cache=True)
@@ -22,8 +22,8 @@ def gather(worker, workers, left, right, rows, columns, out):
 
 @njit(nogil=True, cache=True)
 def add(worker, workers, left, transposed, right, columns, order, begins, out):
-    """out[i] = sum of left[m] right[columns[m]] over the m in order[begins[i] : begins[i + 1]]. With `transposed`,
-    left[m] is transposed first."""
+    """Add to out[i] the products left[m] right[columns[m]] for all m in order[begins[i] : begins[i + 1]]. If
+    `transposed` is true, left[m] is transposed first."""
     part = np.empty(out.shape[1:], out.dtype)
     for i in range(worker, len(out), workers):
         for m in order[begins[i] : begins[i + 1]]:
@@ -43,7 +43,7 @@ def share(work: Callable[..., None], products: int, size: int, *arguments: Any) 
 def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
 ) -> Tensor:
-    """left[rows[m]] right[columns[m]] for every m (if `rows` or `columns` is None, the index is m):
+    """The product left[rows[m]] right[columns[m]] for every m (if `rows` or `columns` is None, the index is m):
     [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     index = columns if rows is None else rows
     count = len(left) if index is None else len(index)
@@ -56,7 +56,7 @@ def gathered_product(
 
 
 def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int) -> Tensor:
-    """out[i] = sum of left[m] right[columns[m]] over all m with index i:
+    """out[i] = sum of left[m] right[columns[m]] over all m with index[m] = i:
     [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
     transposed = not left.is_contiguous()
     made = torch.zeros(count, left.shape[1], right.shape[2], dtype=left.dtype)

@@ -1,4 +1,4 @@
-"""Products of gathered matrices on a GPU, without storing the gathered operands."""
+"""Products of pairs of matrices that are selected by index, on a GPU, without copying the matrices."""
 
 import torch
 import triton
@@ -40,7 +40,7 @@ def product_kernel(
 
 @triton.jit
 def members_kernel(index, members, counts, M, SIZE: tl.constexpr):
-    """The ordered list of m with this program's index, and their count."""
+    """List, in order, all m for which index[m] is the number of this program, and count them."""
     i = tl.program_id(0)
     found = 0
     for first in range(0, M, SIZE):
@@ -66,8 +66,9 @@ def weigh_kernel(blocks, left, right, out, span, A, B, SIDE: tl.constexpr):
 
 
 def weighted(blocks: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Entry (i, j) of block m = (b, t), multiplied by left[b, t, i] right[b, t, j]: blocks [B (T-1), a, b], and
-    vectors [B, T, a] and [B, T, b], of which the first T - 1 steps are used."""
+    """Multiply entry (i, j) of the block of sequence s and step t by left[s, t, i] right[s, t, j].
+
+    Blocks are [B (T-1), a, b], and vectors are [B, T, a] and [B, T, b]; the last step of the vectors is not used."""
     (m, a, b), out = blocks.shape, torch.empty_like(blocks)
     if m:
         side = tile_side(max(a, b), TILE)
@@ -83,7 +84,7 @@ def sum_kernel(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, STEPS: tl.constexpr, CHUNK: tl.constexpr,
     GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """The sum of left[m] right[columns[m]] over a chunk of the members of an index."""
+    """The sum of left[m] right[columns[m]] over a chunk of all m with the same index[m]."""
     chunk = tl.program_id(0)
     groups = tl.arange(0, GROUPS)
     chunks = (tl.load(counts + groups, mask=groups < G, other=0) + CHUNK - 1) // CHUNK
@@ -112,7 +113,7 @@ def sum_kernel(
 
 @triton.jit
 def chunks_kernel(parts, counts, out, G, N, CHUNK: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr):
-    """The sum of the chunks of an index."""
+    """Add up the chunks of each index."""
     g = tl.program_id(0)
     groups = tl.arange(0, GROUPS)
     chunks = (tl.load(counts + groups, mask=groups < G, other=0) + CHUNK - 1) // CHUNK
@@ -128,7 +129,7 @@ def chunks_kernel(parts, counts, out, G, N, CHUNK: tl.constexpr, GROUPS: tl.cons
 def summed_product(
     left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """out[i] = sum of left[m] right[columns[m]] over all m with index i, accumulated in float32:
+    """out[i] = sum of left[m] right[columns[m]] over all m with index[m] = i, accumulated in float32:
     [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
     (m, a, b), c, device = left.shape, right.shape[2], left.device
     members = torch.empty(count, m, dtype=torch.int32, device=device)

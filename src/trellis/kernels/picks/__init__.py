@@ -1,1 +1,1 @@
-"""Some rows of a table, in two precisions, and their gradient, on a GPU."""
+"""Read some rows of a table in two precisions on a GPU, and compute the gradient of the table."""

@@ -1,5 +1,5 @@
-"""Rows of a table at ascending indices, in float32 and in a lower precision, in one pass; the gradient takes one pass,
-too."""
+"""Read the rows of a table at ascending indices, in float32 and in a lower precision, in one pass over memory. The
+gradient takes one pass, too."""
 
 import torch
 import triton
@@ -24,7 +24,7 @@ def pick_kernel(values, index, out, low, N, D, ROWS: tl.constexpr, WIDTH: tl.con
 def spread_kernel(
     grads, low_grads, index, out, N, K, D, STEPS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """The sum of both gradients at each of the K rows that was picked, zero at the others."""
+    """Write the sum of both gradients to each of the K rows that was read, and zero to every other row."""
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     begin, end = tl.zeros((ROWS,), tl.int32), tl.zeros((ROWS,), tl.int32) + N
     for _ in range(0, STEPS):  # the first index that is not smaller
@@ -45,7 +45,7 @@ def tile(dim: int) -> dict[str, int]:
 
 
 def pick(values: Tensor, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """values[index], and the same in another precision: [K, d], [n] -> [n, d], [n, d]."""
+    """values[index], and a copy of it in another precision: [K, d], [n] -> [n, d], [n, d]."""
     sizes, (rows, dim) = tile(values.shape[1]), (len(index), values.shape[1])
     out, low = (torch.empty(rows, dim, dtype=kind, device=values.device) for kind in (values.dtype, dtype))
     pick_kernel[(triton.cdiv(rows, sizes["ROWS"]),)](values, index, out, low, rows, dim, **sizes)
@@ -53,7 +53,7 @@ def pick(values: Tensor, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
 
 
 def spread(grads: Tensor, low_grads: Tensor, index: Tensor, count: int) -> Tensor:
-    """The gradient of the values: [n, d], [n, d], ascending [n] -> [count, d]."""
+    """The gradient of the table, given the gradients of both results of `pick`: [n, d], [n, d], [n] -> [count, d]."""
     (rows, dim), sizes = grads.shape, tile(grads.shape[1])
     out = torch.empty(count, dim, dtype=grads.dtype, device=grads.device)
     given = grads.contiguous(), low_grads.contiguous(), index, out, rows, count, dim

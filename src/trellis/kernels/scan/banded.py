@@ -1,14 +1,15 @@
-"""Few short sequences: NumPy and BLAS, where compiling or loading a kernel would not pay.
+"""Passes over time in NumPy and BLAS for a few short sequences, for which compiling or loading a kernel takes too long.
 
-With M_t(z, z') = A(z, z') o_t(z'), f_t = f_{t-1} M_t and b_{t-1} = M_t b_t are solutions of a block-bidiagonal system
-and of its transpose: (I - M) f = (f_0, 0, ...). Its matrix is triangular and banded, so BLAS runs each recursion in one
-call (dtbsv), for all sequences. Arrays are [B, T, K], in float64.
+Let o_t be the potentials of step t, and M_t(z, z') = A(z, z') o_t(z'). The forward and backward messages, f_t = f_{t-1}
+M_t and b_{t-1} = M_t b_t, solve a block-bidiagonal system, (I - M) f = (f_0, 0, ...), and its transpose. The matrix of
+the system is triangular and banded, so BLAS runs each recursion in one call (dtbsv), for all sequences. Arrays are
+[B, T, K], in float64.
 
 s_t = sum_z f_t(z) must neither underflow nor overflow: o_t is scaled to a maximum of one and, in longer sequences,
 divided by its mean norm in the previous E-step. If that does not suffice, o_t is divided by an estimate of
-p(x_t | x_<t). It is computed from the filtered distributions of the previous E-step or, in the first E-step, from x_t
-and the few observations before it. If s_t leaves its range nevertheless, the norms up to that step are exact, and the
-pass runs again.
+p(x_t | x_<t). The estimate is computed from the filtered distributions of the previous E-step or, in the first E-step,
+from x_t and the few observations before it. If s_t leaves its range nevertheless, p(x_t | x_<t) is known exactly up to
+that step. These steps are divided by it, and the pass runs again.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short sequence, an
 NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t together; the same if all sequences are short
 UNSCALED = 128  # steps up to which the first attempt leaves s_t as it is
 ATTEMPTS = 16  # attempts to keep s_t in its range
-HISTORY = 2  # steps from which the first norms are estimated
-MANY = 64  # steps from which all M_t are faster as one product
-SMALLEST = 1e-200  # below this s_t, parts of it may have underflowed
+HISTORY = 2  # previous steps from which the first norms are estimated
+MANY = 64  # from this many steps on, computing all M_t as one product is faster
+SMALLEST = 1e-200  # if s_t is below this, parts of it may have underflowed
 SMALLEST_NORM = 1e-50
-FEW = 32  # entries of a step's M_t for which lists are faster than arrays
+FEW = 32  # up to this many entries of M_t, over all sequences, lists are faster than arrays
 LOWEST = np.finfo(np.float64).min
 
 
 def is_small(shape: tuple[int, ...], states: int, viterbi: bool = False) -> bool:
-    """Whether sequences of shape [B, T] are few and short. Only sizes matter, not whether kernels are compiled already:
-    the same data always take the same path."""
+    """Whether a batch of shape [B, T] has few and short sequences. The answer does not depend on whether kernels are
+    compiled already, so the same data are always processed in the same way."""
     batch, longest = shape
     if not (0 < longest <= (min(SHORT, STEPS) if viterbi else STEPS) and batch > 0):
         return False
@@ -59,11 +60,11 @@ class Sequences:
         self.distinct = self.missing is None and bool((rows.ravel() == np.arange(rows.size)).all())  # a row per step
         self.entries: dict[int, Array] = {}
         self.systems: dict[int, System] = {}
-        self.before: Run | None = None  # the last solution, of longer sequences
-        self.steady = True  # whether one rate sufficed for all steps
+        self.before: Run | None = None  # the previous solution, kept for long sequences only
+        self.steady = True  # whether one rate has been sufficient for all steps
 
     def solve(self, prior: Array, matrix: Array, table: Array) -> Run | None:
-        """Run the forward pass; None if s_t cannot be kept in its range."""
+        """Run the forward pass. The result is None if s_t cannot be kept in its range."""
         long, before = self.steps > UNSCALED, self.before
         steady = self.steady and (before is not None or not long)
         run = Run(self, prior, matrix, table, before.rate() if steady and before is not None else 0.0)
@@ -92,7 +93,7 @@ class Sequences:
         return self.systems[states]
 
     def visits(self, posterior: Array, symbols: int) -> Array:
-        """The sum of p(z_t | x) [B, T, K] over the steps of each row: [N, K]."""
+        """The sum of p(z_t | x) [B, T, K] over the steps that observe each row of the table: [N, K]."""
         states = posterior.shape[-1]
         if self.distinct and symbols == self.rows.size:
             return posterior.reshape(-1, states)
@@ -100,13 +101,13 @@ class Sequences:
         return found.reshape(-1, states)[1:]
 
     def entry(self, states: int) -> Array:
-        """The entries (row, state) of a table [N + 1, K] that every step visits; missing observations visit row 0."""
+        """The flat index in a table [N + 1, K] of each step's row and each state. Row 0 is for missing observations."""
         if states not in self.entries:
             self.entries[states] = ((self.rows[..., None] + 1) * states + np.arange(states)).ravel()
         return self.entries[states]
 
     def at_steps(self, table: Array, missing: float) -> Array:
-        """The table's rows at every step: [B, T, ...]."""
+        """The row of the table that each step observes, or `missing`: [B, T, ...]."""
         if self.distinct and len(table) == self.rows.size:
             return table.reshape(*self.rows.shape, *table.shape[1:])
         values = table.take(self.rows, 0, mode="clip")
@@ -126,8 +127,8 @@ class Sequences:
 
 
 class System:
-    """I - M by column: column (t, z) has -M_{t+1}(z, z') in row (t + 1, z'), which is K + z' - z below the diagonal.
-    The diagonal is not stored. The memory is used again by the next run over the same sequences."""
+    """The matrix I - M, stored by column: column (t, z) has -M_{t+1}(z, z') in row (t + 1, z'), which is K + z' - z
+    below the diagonal. The diagonal is not stored. The memory is used again by the next run over the same sequences."""
 
     def __init__(self, shape: tuple[int, ...], states: int) -> None:
         self.states, self.band = states, np.zeros((*shape, 2 * states**2))
@@ -136,7 +137,7 @@ class System:
         self.diagonal = np.einsum("izi->iz", moves_of(self.one))
 
     def filled(self, matrix: Array, weights: Array, outside: Array | None) -> Array:
-        """The band [B, T, 2 K^2] of a transition matrix and o_t; no transitions in the padding."""
+        """The band [B, T, 2 K^2] for a transition matrix and o_t. In the padding, every state is followed by itself."""
         if weights.shape[0] * weights.shape[1] < MANY:
             np.multiply(-matrix, weights[:, 1:, None, :], out=self.inner)
         else:
@@ -234,11 +235,11 @@ class Run:
         return np.log(self.totals[:, -1]) + np.add.reduce(self.log_scale(), -1)
 
     def log_scale(self) -> Array:
-        """The logarithm of what o_t was divided by; zero in the padding: [B, T]."""
+        """The logarithm of the factor by which o_t was divided, zero in the padding: [B, T]."""
         return self.scale if self.norms is None else self.scale + np.log(self.norms)
 
     def rate(self) -> float:
-        """The mean of log p(x_t | x_<t), for o_t with a maximum of one."""
+        """The mean of log p(x_t | x_<t) over all steps, if each o_t is scaled to a maximum of one."""
         total = np.add.reduce(np.log(self.totals[:, -1]))
         if self.norms is not None:
             total += np.add.reduce(np.log(self.norms), None)
@@ -263,7 +264,8 @@ class Run:
         return self.joint[:, -1] / self.totals[:, -1, None]
 
     def expected(self) -> tuple[Array, Array, Array]:
-        """d log p(x) / d prior [B, K]; expected transitions [K, K] and visits [N, K] of the rows of the table."""
+        """d log p(x) / d prior [B, K], expected transitions [K, K], and how often each state is expected to emit each
+        row of the table [N, K]."""
         pulls = self.sequences.clear_padding(self.weights * self.futures)  # o_t b_t
         moves = products(self.joint[:, :-1], pulls[:, 1:])
         return pulls[:, 0], self.matrix * moves, self.sequences.visits(self.joint * self.futures, self.symbols)

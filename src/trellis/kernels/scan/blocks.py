@@ -1,6 +1,6 @@
 """Forward and adjoint passes for many sequences of many states (numba).
 
-A block of sequences keeps its state as [size, K]: every step is one BLAS matrix product, and every inner loop runs
+The messages of a block of sequences are [size, K]: every step is one BLAS matrix product, and every inner loop runs
 over the states, which are contiguous in potentials and posteriors too.
 """
 
@@ -12,7 +12,8 @@ from trellis.kernels.scan.lanes import MATHS, extent
 
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrix, table, rows, lengths, alphas, norms, last):
-    """Write c_t to norms [B, T], a_t to alphas [blocks, T or 1, size, K], and the last distribution to last [B, K]."""
+    """The forward pass: write p(x_t | x_<t) to norms [B, T], p(z_t | x_<=t) to alphas [blocks, T or 1, size, K], and
+    the last state distribution to last [B, K]."""
     kept, size = alphas.shape[1], alphas.shape[2]
     for block in range(worker, alphas.shape[0], workers):
         first, live, longest = extent(block, size, lengths)
@@ -33,7 +34,7 @@ def forward(worker, workers, prior, matrix, table, rows, lengths, alphas, norms,
 
 @njit(fastmath=MATHS, cache=True)
 def condition(p, table, row, a, lane):
-    """a[lane] = p[lane] o / c, where o is the given row of the table; returns c."""
+    """Compute a[lane] = p[lane] o / c, where o is the given row of the table, and c = <p[lane], o>; returns c."""
     states, zero, one = p.shape[1], p.dtype.type(0), p.dtype.type(1)
     norm = zero
     for z in range(states):

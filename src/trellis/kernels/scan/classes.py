@@ -1,8 +1,8 @@
-"""Passes over time where each step has the states of one class, and classes are consecutive states (numba).
+"""Forward and backward passes, if the live states of each step are one class of consecutive states (numba).
 
 The block between two classes is read from the transition matrix itself [K, K], and expected transitions are added to an
-array of the same shape: no block is copied. `begins` [C + 1] holds the first state of each class, `classes` [B, T] the
-class of each step. States of probability zero are skipped.
+array of the same shape, so no block is copied. `begins` [C + 1] holds the first state of each class, and `classes`
+[B, T] holds the class of each step. States of probability zero are skipped.
 """
 
 import numpy as np
@@ -13,7 +13,8 @@ from trellis.kernels.scan.serial import INNER
 
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrix, begins, classes, table, rows, lengths, alphas, norms, last):
-    """Write c_t to norms [B, T], a_t to alphas [B, T or 1, k], and the last distribution to last [B, k]."""
+    """The forward pass: write p(x_t | x_<t) to norms [B, T], p(z_t | x_<=t) to alphas [B, T or 1, k], and the last
+    state distribution to last [B, k]."""
     for b in range(worker, rows.shape[0], workers):
         forward_one(
             prior[b], matrix, begins, classes[b], table, rows[b], lengths[b], alphas[b], norms[b], last[b]

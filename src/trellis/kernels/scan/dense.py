@@ -1,8 +1,9 @@
 """Kernels of the forward and backward passes with all states live, on a GPU: one kernel per step.
 
-Products of float32 numbers run on tensor cores: x = x1 + x2 + x3 with eight bits (bfloat16) in each part, and of the
-nine products of parts all but the three smallest are added. What is left out is below 2^-24; exponents are those of
-float32. Tensor cores truncate their sums, so the leading product is added tile by tile and rounded to nearest.
+Products of float32 numbers run on tensor cores: each number is a sum of three bfloat16 numbers of eight bits, x = x1 +
+x2 + x3, and of the nine products of such parts, all but the three smallest are added. The relative error of a product
+is below 2^-24. bfloat16 has the same range of exponents as float32. Tensor cores truncate their sums, so the largest
+product is added tile by tile and rounded to nearest.
 
 Normalisers are applied one step late, so that no kernel waits for a sum over all states. With o_t the potentials,
     j_t = (j_{t-1} A) o_t / c_{t-1},    c_t = sum_z j_t(z),    a_t = j_t / c_t,
@@ -64,7 +65,7 @@ def product(x, matrix, one, b, n, B, K, BK: tl.constexpr, BACK: tl.constexpr):
 
 @triton.jit
 def inverse(sums, b, NB: tl.constexpr, TINY: tl.constexpr):
-    """1 / the sum over tiles, zero if that is not a normal number: [len(b)]."""
+    """1 / the sum over tiles, or zero if the sum is below the smallest normal number: [len(b)]."""
     total = tl.sum(tl.load(sums + b[:, None] * NB + tl.arange(0, NB)[None, :]), 1)
     return tl.where(total >= TINY, 1.0 / tl.where(total >= TINY, total, 1.0), 0.0)
 
@@ -185,8 +186,8 @@ def visits_kernel(
     joint, pulls, gain, scale, table, keys, order, out, steps, K, padded,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    """Posteriors summed by table row: the i-th smallest key, keys[i], is that of step order[i]. The program of the
-    first of several equal keys adds up all of them."""
+    """The sum of the posteriors of all steps that observe the same row of the table. keys[i] is the i-th smallest row
+    index, and step order[i] observes this row. The program of the first of several equal keys adds up all of them."""
     begin = tl.program_id(0)
     row = tl.load(keys + begin)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -1,5 +1,5 @@
-"""What comes before and after the passes of dense.py, with the same arrays: the first step, the normalisers, and the
-last distributions."""
+"""Kernels that run before and after those of dense.py, on the same arrays: the first step, the normalisers, and the
+last distributions. dense.py defines the symbols."""
 
 import triton
 import triton.language as tl
@@ -9,7 +9,7 @@ from trellis.kernels.scan.dense import store_parts
 
 @triton.jit
 def first_kernel(priors, weights, joint, sums, out, B, K, NB: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """j_0, its parts and c_0, as one number per block of states."""
+    """Write j_0, its three parts, and c_0 as one number per block of states."""
     b = tl.program_id(0) + tl.arange(0, 1)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     at = b.to(tl.int64)[:, None] * K + n[None, :]
@@ -21,7 +21,7 @@ def first_kernel(priors, weights, joint, sums, out, B, K, NB: tl.constexpr, BLOC
 
 @triton.jit
 def inverted(values, TINY: tl.constexpr):
-    """1 / values, zero for those that are not normal numbers."""
+    """1 / values, or zero where a value is below the smallest normal number."""
     return tl.where(values >= TINY, 1.0 / tl.where(values >= TINY, values, 1.0), 0.0)
 
 
@@ -30,8 +30,8 @@ def norms_kernel(
     sums, scale, lengths, joint, priors, norm, logs, last, ends, T, B, K,
     NB: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    """c_t, log c_t (zero in the padding), the last a_t (the prior if there is none), and the last step of a sequence
-    (-1 if it is impossible)."""
+    """Write c_t, log c_t (zero in the padding), the last a_t of each sequence (the prior if it has no steps), and its
+    last step (-1 if the sequence is impossible)."""
     b = tl.program_id(0)
     length = tl.load(lengths + b)
     lost, final = 0, 0.0
@@ -60,7 +60,7 @@ def norms_kernel(
 def gains_kernel(
     dots, norm, gain, shares, B, N, NB: tl.constexpr, STEPS: tl.constexpr, TINY: tl.constexpr
 ):  # fmt: skip
-    """1 / d_t, and 1 / (c_{t-1} d_t) from the second step on."""
+    """Write 1 / d_t and, from the second step on, 1 / (c_{t-1} d_t)."""
     i = tl.program_id(0) * STEPS + tl.arange(0, STEPS)
     tiles = dots + i.to(tl.int64)[:, None] * NB + tl.arange(0, NB)[None, :]
     found = inverted(tl.sum(tl.load(tiles, mask=(i < N)[:, None], other=0.0), 1), TINY)

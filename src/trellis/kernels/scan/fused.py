@@ -1,6 +1,6 @@
-"""The E-step of a few long sequences in float64, as one function, so that numba compiles little (half a second).
+"""The E-step of a few long sequences in float64, as a single function, which numba compiles in half a second.
 
-Row 0 of the tables is that of missing observations. Arithmetic is scaled, as in serial.py.
+Row 0 of the tables stands for missing observations. Arithmetic is scaled, as in serial.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 class Steps:
-    """Sequences [B, T], whose observations are rows of a table (-1: missing), and memory for their passes."""
+    """Sequences [B, T], whose observations are rows of a table (-1: missing), and memory for intermediate results."""
 
     def __init__(self, rows: Array, lengths: Array) -> None:
         self.lengths, self.at = lengths, np.where(np.arange(rows.shape[1]) < lengths[:, None], rows + 1, 0)
@@ -27,7 +27,7 @@ class Steps:
         self.times: Array = np.zeros(0)  # how often each row occurs
 
     def expect(self, prior: Array, matrix: Array, table: Array) -> tuple[Array, ...] | None:
-        """log p(x), expected starts [K], transitions [K, K] and visits [N, K]; None if a sequence is impossible."""
+        """log p(x), expected starts [K], transitions [K, K] and emissions [N, K]. None if a sequence is impossible."""
         symbols, states = table.shape
         if len(self.times) != symbols + 1:
             self.times = np.bincount(self.at.ravel(), minlength=symbols + 1)
@@ -46,8 +46,8 @@ class Steps:
 
 @njit(nogil=True, cache=True, fastmath=MATHS)
 def expect(prior, matrix, transposed, weights, rows, lengths, joint, inverse, back, starts, moves, visits):
-    """Add to starts [1, K], moves [K, K] (without the factor A) and visits; returns False if a sequence is
-    impossible."""
+    """Add the expected counts to starts [1, K], moves [K, K] (not yet multiplied by A) and visits [N + 1, K]. Returns
+    False if a sequence is impossible."""
     states = len(back)
     for b in range(len(lengths)):
         for t in range(lengths[b]):

@@ -1,7 +1,7 @@
 """Forward, adjoint and Viterbi passes for many sequences of few states, LANES of them in parallel (numba).
 
-A block of sequences keeps its state as [K, LANES]: every inner loop runs over lanes, and every step is one small matrix
-product. Blocks are assigned to cores in a fixed order, so results do not depend on timing.
+The messages of a block of sequences are [K, LANES]: every inner loop runs over lanes, and every step is one small
+matrix product. Blocks are assigned to cores in a fixed order, so results do not depend on timing.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ MATHS = {"contract", "reassoc", "arcp", "nsz"}  # no assumption about infinities
 
 @njit(cache=True)
 def extent(block, size, lengths):
-    """A block's first sequence, its number of sequences, and the longest length."""
+    """The first sequence of a block, the number of its sequences, and the length of the longest."""
     first = block * size
     live = min(size, lengths.shape[0] - first)
     return first, live, lengths[first : first + live].max()
@@ -22,7 +22,7 @@ def extent(block, size, lengths):
 
 @njit(fastmath=MATHS, cache=True)
 def load_weights(table, rows, lengths, first, live, t, missing, out):
-    """out[z, lane] = the table's entry for this step; `missing` for a missing observation, zero in the padding."""
+    """Write the table's entry for step t to out[z, lane]: `missing` for a missing observation, zero in the padding."""
     states = table.shape[1]
     for lane in range(live):
         row = rows[first + lane, t]
@@ -37,7 +37,8 @@ def load_weights(table, rows, lengths, first, live, t, missing, out):
 
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrix, table, rows, lengths, alphas, norms, last):
-    """Write c_t to norms [B, T], a_t to alphas [blocks, T or 1, K, LANES], and the last distribution to last [B, K]."""
+    """The forward pass: write p(x_t | x_<t) to norms [B, T], p(z_t | x_<=t) to alphas [blocks, T or 1, K, LANES], and
+    the last state distribution to last [B, K]."""
     for block in range(worker, alphas.shape[0], workers):
         forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, last)
 
@@ -140,7 +141,7 @@ def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, s
 
 @njit(cache=True)
 def add_by_row(probs, rows, lengths, first, live, t, d_table):
-    """Add a_t b_t [K, LANES] to the observed rows of the table."""
+    """Add the gradients `probs` [K, LANES] of step t to the rows of d_table that are observed at this step."""
     for lane in range(live):
         b = first + lane
         if t < lengths[b] and rows[b, t] >= 0:
@@ -151,7 +152,7 @@ def add_by_row(probs, rows, lengths, first, live, t, d_table):
 
 @njit(nogil=True, cache=True)
 def unpack(worker, workers, packed, out):
-    """[blocks, T, size, K] -> [B, T, K], TILE steps at a time, so that both sides stay in cache."""
+    """Copy [blocks, T, size, K] to [B, T, K], TILE steps at a time, so that both arrays stay in the cache."""
     size = packed.shape[2]
     for block in range(worker, packed.shape[0], workers):
         for begin in range(0, out.shape[1], TILE):

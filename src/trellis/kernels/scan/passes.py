@@ -1,4 +1,5 @@
-"""The passes of dense.py over a batch, as CUDA graphs: captured per padded shape, in memory that all shapes share."""
+"""The forward and backward passes of dense.py over a batch, as CUDA graphs. Each padded shape has its own graphs; all
+of them use the same memory."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from trellis.kernels.lse.tiled import product
 from trellis.kernels.scan import dense, ends
 
 TINY = torch.finfo(torch.float32).tiny
-MULTIPLE = 64  # states are padded to a multiple of it
+MULTIPLE = 64  # states are padded to a multiple of this
 ROWS = 1024  # products added before they are rounded to nearest
 FEW = 512  # up to this many states, expected transitions are one float32 product
 LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
@@ -24,7 +25,7 @@ SUMMED = 512  # sums over tiles of states that are added at a time
 
 
 class Tiles(NamedTuple):
-    """The tile of sequences, states and summands of a step, and its schedule."""
+    """The sequences, states and summands of a tile of a matrix product, and its launch parameters."""
 
     BM: int
     BN: int
@@ -43,7 +44,7 @@ def tiles_for(batch: int, states: int) -> Tiles:
 
 
 def rounded(size: int, multiple: int = 1) -> int:
-    """Rounds up by at most a quarter, or to the next multiple, so that similar sizes share a graph."""
+    """The size, rounded up by at most a quarter or to the next multiple, so that similar sizes share a graph."""
     unit = max(multiple, 1 << max(0, size.bit_length() - 3))
     return -(-max(size, 1) // unit) * unit
 
@@ -54,14 +55,15 @@ def padded(batch: int, steps: int, states: int) -> tuple[int, int, int]:
 
 
 def memory_needed(batch: int, steps: int, states: int) -> int:
-    """Bytes of a problem on a GPU."""
+    """The number of bytes that a problem needs on a GPU."""
     arrays = layout(*padded(batch, steps, states), tiles_for(batch, states).BN, torch.bfloat16)
     return sum(size(*array) for array in arrays.values())
 
 
 class Recorded:
-    """Work on fixed memory: run the first time, captured the second, then replayed. While a larger graph is captured,
-    the work becomes part of that graph. The work itself is not kept, because it holds the memory."""
+    """Runs a function that works on fixed memory: the first call runs it, the second one captures it as a CUDA graph,
+    and later calls replay the graph. While a larger graph is captured, the function becomes part of that graph. The
+    function itself is not stored, because it would keep the memory alive."""
 
     def __init__(self, on_gpu: bool) -> None:
         self.on_gpu, self.calls = on_gpu, 0
@@ -89,7 +91,7 @@ class Memory:
         self.graphs: dict[Hashable, Any] = {}  # larger graphs, which use this memory
 
     def find(self, batch: int, steps: int, states: int) -> Passes:
-        """The passes for a shape, rounded up."""
+        """The `Passes` for a shape, which is rounded up."""
         tiles, key = tiles_for(batch, states), padded(batch, steps, states)
         if key not in self.passes:
             arrays = layout(*key, tiles.BN, torch.bfloat16 if self.bytes.is_cuda else torch.float32)
@@ -145,7 +147,7 @@ def chunk_shape(steps: int, batch: int, states: int) -> tuple[int, ...]:
 
 
 def size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Bytes, rounded up to a multiple of 256."""
+    """The number of bytes of an array, rounded up to a multiple of 256."""
     return -(-torch.Size(shape).numel() * dtype.itemsize // 256) * 256
 
 
@@ -210,7 +212,7 @@ class Passes:
         self.recorded[2](self._expect)
 
     def _forward(self) -> None:
-        """j_t, c_t, log c_t and the last a_t."""
+        """Compute j_t, c_t, log c_t and the last a_t, which dense.py defines."""
         self.sums.zero_()
         first = self.priors, self.weights, self.joint, self.sums, self.parts, self.batch, self.states
         ends.first_kernel[(self.batch, self.states // MULTIPLE)](*first, self.sums.shape[-1], MULTIPLE)
@@ -222,7 +224,7 @@ class Passes:
         ends.norms_kernel[(self.batch,)](*found, *self.joint.shape, BLOCK=BLOCK, **self.summed)
 
     def _backward(self) -> None:
-        """w_t and 1 / d_t."""
+        """Compute w_t and 1 / d_t, which dense.py defines."""
         self.dots.zero_()
         self.parts[self.steps % 2].zero_()
         for t in reversed(range(self.steps)):
@@ -234,7 +236,8 @@ class Passes:
         ends.gains_kernel[(triton.cdiv(count, self.summed["STEPS"]),)](*found, self.batch, count, **self.summed)
 
     def _expect(self) -> None:
-        """Both passes, w_0 and p(z_0 | x), the order of the steps by table row, and sum_t a_{t-1} w_t' / d_t."""
+        """Run both passes; then compute w_0, p(z_0 | x), the steps sorted by the table row that they observe, and sum_t
+        a_{t-1} w_t' / d_t."""
         self._forward()
         self._backward()
         torch.mul(self.weights[0], self.gain[0, :, None], out=self.ends[1])
@@ -265,7 +268,7 @@ class Passes:
         return out
 
     def visits(self, table: Tensor) -> Tensor:
-        """Posteriors summed by table row, always in the same order: [N, K]."""
+        """Posteriors, summed over the steps that observe each row of the table, always in the same order: [N, K]."""
         out, states = torch.zeros_like(table), table.shape[1]
         block = 64 if states <= 1024 else 256
         grid = self.steps * self.batch, -(-states // block)
@@ -276,12 +279,12 @@ class Passes:
 
 
 def split(x: Tensor, out: Tensor, order: tuple[int, ...], scale: Tensor | None = None) -> None:
-    """Parts of x, or of scale[i] x[i]: [R, K] -> [parts, rows, padded K], zero in the padding."""
+    """Write the parts of x, or of scale[i] x[i]: [R, K] -> [parts, rows, padded K], zero in the padding."""
     rows, padded = out.shape[1:]
     grid, scaled = (rows, -(-padded // BLOCK)), scale is not None
     dense.split_kernel[grid](x, x if scale is None else scale, out, *x.shape, padded, order, scaled, BLOCK)
 
 
 def inverted(values: Tensor) -> Tensor:
-    """1 / values, zero for those that are not normal numbers."""
+    """1 / values, or zero where a value is below the smallest normal number."""
     return torch.where(values >= TINY, 1 / values, 0.0)

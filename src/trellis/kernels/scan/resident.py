@@ -19,7 +19,7 @@ def fits(states: int) -> bool:
 
 @triton.jit
 def load_block(blocks, index, wanted, K: tl.constexpr, WIDTH: tl.constexpr):
-    """Block `index`, or zeros if it is not wanted: [WIDTH, WIDTH]."""
+    """Block `index`, or zeros if `wanted` is false: [WIDTH, WIDTH]."""
     rows, columns = tl.arange(0, WIDTH)[:, None], tl.arange(0, WIDTH)[None, :]
     inside = wanted & (rows < K) & (columns < K)
     return tl.load(blocks + (index * K + rows) * K + columns, mask=inside, other=0.0)
@@ -95,8 +95,8 @@ def schedule(states: int) -> dict[str, int]:
 
 
 def forward(prior: Tensor, blocks: Tensor, weights: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log c_t [B, T] and a_t [B, T, k], zero in the padding, and the last a_t [B, k], which is the prior for an
-    empty sequence."""
+    """log p(x_t | x_<t) [B, T] and p(z_t | x_<=t) [B, T, k], zero in the padding, and the last state distribution
+    [B, k], which is the prior for an empty sequence."""
     alphas, last = torch.zeros_like(weights), torch.empty_like(prior)
     norms = alphas.new_zeros(alphas.shape[:2])
     sizes = {"T": weights.shape[1], **schedule(weights.shape[2]), "TINY": torch.finfo(alphas.dtype).tiny}
@@ -107,8 +107,9 @@ def forward(prior: Tensor, blocks: Tensor, weights: Tensor, lengths: Tensor) -> 
 def adjoint(
     blocks: Tensor, weights: Tensor, lengths: Tensor, norms: Tensor, alphas: Tensor, grads: Tensor, last: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dL/dprior [B, k], dL/dlog o [B, T, k], w_t [B, T, k] and the elementwise product of a_t and A w_{t+1} [B, T, k]
-    (zero at the last step), given dL/dlog c [B, T] and dL/d(last a_t) [B, k]."""
+    """The backward recursion of engines/reference.py, which defines the symbols: dL/dprior [B, k], dL/dlog o [B, T, k],
+    w_t [B, T, k] and the elementwise product of a_t and A w_{t+1} [B, T, k] (zero at the last step), given dL/dlog c
+    [B, T] and dL/d(last a_t) [B, k]."""
     d_prior, (d_weights, pulls, leaving) = torch.empty_like(last), weights.new_zeros(3, *weights.shape)
     sizes = {"T": weights.shape[1], **schedule(weights.shape[2])}
     given = blocks, weights, lengths, alphas, norms, grads, last

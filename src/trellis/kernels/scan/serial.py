@@ -1,8 +1,8 @@
-"""Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
+"""Passes over time for few sequences, or for time-varying transitions: one sequence at a time (numba).
 
-`matrices` [M, K, K] holds every transition; that of sequence b after step t has index numbers[b, t]. The code has loops
-instead of slices and copies, and functions that are inlined before they are compiled, because numba takes two seconds
-to compile one assignment to a slice, and a third of a second for a function that is not inlined.
+`matrices` [M, K, K] holds all transition matrices; matrices[numbers[b, t]] is that of sequence b after step t. The code
+has loops instead of slices and copies, and functions that are inlined before they are compiled, because numba takes two
+seconds to compile one assignment to a slice, and a third of a second for a function that is not inlined.
 """
 
 from typing import Any
@@ -15,12 +15,13 @@ from trellis.kernels.scan.lanes import MATHS
 INNER: Any = {"fastmath": MATHS, "inline": "always"}
 
 TINY, TINY_SINGLE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float32).tiny)
-NARROW = 16  # up to this many states, Viterbi keeps one state's best in a register; beyond, it vectorises over states
+NARROW = 16  # up to this many states, Viterbi keeps one best score in a register; beyond, it vectorises over states
 
 
 @njit(nogil=True, cache=True, fastmath=MATHS)
 def forward(worker, workers, prior, matrices, numbers, table, rows, lengths, alphas, norms, last):
-    """Write c_t to norms [B, T], a_t to alphas [B, T or 1, K], and the last distribution to last [B, K]."""
+    """The forward pass: write p(x_t | x_<t) to norms [B, T], p(z_t | x_<=t) to alphas [B, T or 1, K], and the last
+    state distribution to last [B, K]."""
     for b in range(worker, rows.shape[0], workers):
         forward_one(
             prior[b], matrices, numbers[b], table, rows[b], lengths[b], alphas[b], norms[b], last[b]
@@ -211,7 +212,7 @@ def best_before(transposed, s, best, pointer):
 
 @njit(**INNER)
 def best_after(s, matrix, best, pointer):
-    """`best_before`, computed row by row of log A."""
+    """Like `best_before`, computed row by row of log A."""
     for j in range(s.shape[0]):
         best[j] = s[0] + matrix[0, j]
         pointer[j] = 0
@@ -226,7 +227,7 @@ def best_after(s, matrix, best, pointer):
 
 @njit(**INNER)
 def invert(weights, uniform):
-    """The first index whose cumulative weight exceeds uniform * total; never one of weight zero."""
+    """The first index whose cumulative weight exceeds uniform * total weight; never one of weight zero."""
     total = weights.sum()
     target = uniform * total
     cumulative = weights.dtype.type(0)
@@ -242,7 +243,7 @@ def invert(weights, uniform):
 
 @njit(nogil=True, cache=True)
 def sample(worker, workers, matrices, numbers, filtered, lengths, uniform, path):
-    """Sample paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
+    """Sample paths from p(z | x), given p(z_t | x_<=t) [B, T, K], and write them to path [B, T]."""
     for b in range(worker, filtered.shape[0], workers):
         after = -1
         for t in range(lengths[b] - 1, -1, -1):

@@ -1,8 +1,8 @@
 """Forward and adjoint recursions over blocks [B, T-1, k, k] on a GPU: one program per sequence scans over time.
 
-The recursions, a_t and w_t are those of engines/reference.py. Blocks are stored as probabilities P, or as logits x with
-the normalisers n of their rows: P_ij = exp(x_ij - n_i). The adjoint writes dL/dP_ij = a_{t-1}(i) w_t(j), or
-dL/dx_ij = P_ij a_{t-1}(i) w_t(j) and dL/dn_i.
+The recursions, a_t and w_t are those of engines/reference.py. Blocks are stored as probabilities P, or as logits x and
+log normalisers n of their rows: P_ij = exp(x_ij - n_i). The adjoint writes dL/dP_ij = a_{t-1}(i) w_t(j) for
+probabilities, or dL/dx_ij = P_ij a_{t-1}(i) w_t(j) and dL/dn_i for logits.
 """
 
 import torch
@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 1 << 15  # block entries in registers at a time
-NORMED = 1 << 12  # and by a program that computes normalisers
+NORMED = 1 << 12  # entries that a program reads to compute normalisers
 
 
 @triton.jit
@@ -95,7 +95,7 @@ def adjoint_kernel(
                     tl.store(messages + b * K + rows, pulled, mask=rows < K)
                     if PAIRS:
                         pair = before[:, None] * pull[None, :]
-                        if SPLIT:  # minus what lowers the normaliser, which is a function of the same logits
+                        if SPLIT:  # minus the gradient through the normaliser, a function of the same logits
                             total = tl.sum(p, 1)
                             pair -= (before * pulled / tl.where(total > 0.0, total, 1.0))[:, None]
                         if LOGITS:
@@ -147,7 +147,7 @@ def shape_of(states: int) -> dict[str, int]:
 
 
 class Run:
-    """One problem on the device, in float32."""
+    """The forward and backward recursions for one problem on a GPU, in float32."""
 
     def __init__(
         self, prior: Tensor, blocks: Tensor, log_norm: Tensor | None, weights: Tensor, lengths: Tensor
@@ -158,7 +158,7 @@ class Run:
         self.sizes = {"T": weights.shape[1], "LOGITS": self.logits, **shape_of(weights.shape[2])}
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """log c_t [B, T] and a_t [B, T, k], zero in the padding."""
+        """log p(x_t | x_<t) [B, T] and p(z_t | x_<=t) [B, T, k], zero in the padding."""
         alphas = torch.zeros_like(self.weights)
         norms = alphas.new_zeros(alphas.shape[:2])
         given = self.prior, self.blocks, self.log_norm, self.weights, self.lengths
@@ -168,8 +168,9 @@ class Run:
     def adjoint(
         self, norms: Tensor, alphas: Tensor, grads: Tensor, last: Tensor | None, pairs: bool, split: bool = False
     ) -> list[Tensor]:
-        """dL/dprior [B, k], dL/dlog o [B, T, k], and with `pairs` dL/dblocks and, if they are logits, dL/dlog_norm.
-        With `split`, log_norm is logsumexp(blocks) minus something, and dL/dblocks is the whole derivative."""
+        """The gradients dL/dprior [B, k] and dL/dlog o [B, T, k]; if `pairs` is true, also dL/dblocks and, if blocks
+        are logits, dL/dlog_norm. If `split` is true, log_norm is logsumexp(blocks) minus a term that does not depend on
+        them, and dL/dblocks includes the gradient through log_norm."""
         messages = torch.zeros_like(self.prior) if last is None else last.clone(memory_format=torch.contiguous_format)
         d_prior, d_weights = messages.clone(), torch.zeros_like(alphas)
         d_blocks = torch.empty_like(self.blocks) if pairs else self.blocks.new_empty(0)

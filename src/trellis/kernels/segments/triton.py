@@ -1,4 +1,4 @@
-"""out[i] = sum of the rows with index i, in a fixed order: the program of the first such row adds all of them."""
+"""Sums of rows with the same index, in a fixed order: the program of the first of these rows adds all of them."""
 
 import torch
 import triton
@@ -38,7 +38,7 @@ def add_kernel(
 
 @triton.jit
 def add_sorted_kernel(values, index, order, out, N, D, WIDTH: tl.constexpr):
-    """The same for index[order], ascending: the program of the first of several equal indices adds all of them."""
+    """Like `add_kernel`, for indices in ascending order: index[n] belongs to row order[n]."""
     n = tl.program_id(0)
     own = tl.load(index + n)
     if own != tl.load(index + n - 1, mask=n > 0, other=-1):
@@ -54,7 +54,7 @@ def add_sorted_kernel(values, index, order, out, N, D, WIDTH: tl.constexpr):
 
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
-    """[N, D], [N] int64, none of them negative -> [count, D] float32."""
+    """out[i] = sum of the rows of `values` with index i: [N, D], [N] int64, not negative -> [count, D] float32."""
     (rows, width), out = values.shape, torch.zeros(count, values.shape[1], device=values.device)
     values, index = values.contiguous(), index.contiguous()
     if rows and width >= WIDE:

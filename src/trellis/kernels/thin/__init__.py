@@ -18,7 +18,7 @@ downwards = cycle((False, True))  # the order of the rows in successive products
 
 
 def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """A v for vectors [n, K] and a matrix [R, K]: [n, R]."""
+    """The product of a matrix [R, K] with each of n vectors [n, K]: [n, R]."""
     if not suits(matrix, vectors):
         return vectors @ matrix.T
     compiled = kernels()
