@@ -143,7 +143,7 @@ def moved(params: Any, weights: list[Any], ways: list[Tensor], size: float, case
 
 
 def dropout_of_states(case: Case) -> None:
-    """Under state dropout, `parts` returns the model restricted to the kept states, and normalised."""
+    """Under state dropout, `parts` returns the model restricted to the kept states, then normalised."""
     params = case.params
     whole, draw = params.parts(), a_draw("state", params)
     assert draw.ids is not None
