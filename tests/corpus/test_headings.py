@@ -41,7 +41,7 @@ def test_a_heading_may_repeat_what_the_next_character_decides(heading: str, text
         "(?:a{1,2}){2}", "(?:[b-d]+c)+", "(?:[^b]+c)+", "(?:.?x)+", r"(?:\s+ )+", r"(?:\W+,)+", r"(?:\S*-)+",
         "(?:a(?:b|bc)c*)+", "(?:a??a)+", "(?:(?:ab)*)*", "(?:(?:a|b)?a)+", "(?i)(?:a+A)+", "(?i)(?:a+b)+",
         "(?:(?i:a)+A)+", r"(b)(?:a+\1)+", "(?:(?=a)a+b)+", "(?:" + "a?" * 101 + "b)+", "(?:é+[à-ü])+", r"(?:[^b]+\0)+",
-        r"(?:^a+b|\D+1)+",
+        r"(?:^a+b|\D+1)+", "(?:a?){24}", "(?:a|){24}b", "(?:(?:a|b)?){20}c", "(?:x(?:a??){24}c)+",
     ],
 )  # fmt: skip
 def test_headings_that_may_take_exponential_time_are_refused(heading: str) -> None:

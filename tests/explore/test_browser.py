@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
+pytest.importorskip("starlette", reason="starlette is not installed")
+
 import trellis
 from explore.browser import chromium, page_of, served, violations
 from explore.test_later import GAPS, softmax_model

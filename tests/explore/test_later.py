@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="starlette is not installed")
+
 from corpora import hmm
 from fuzz.asgi import ask
 from trellis.emissions import Partition
@@ -88,7 +90,15 @@ def test_gaps_wait_for_the_normalisers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert views.smooth("the ___ sees")["gaps"] == [1]
 
 
-def test_the_server_says_how_far_it_is(slow: None) -> None:
+def test_the_server_says_how_far_it_is(slow: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = Event()
+
+    def solve(*given: Any) -> Any:
+        assert go_on.wait(PATIENCE)
+        return original(*given)
+
+    original = hmm_views.solve
+    monkeypatch.setattr(hmm_views, "solve", solve)
     explorer = Explorer([views_of(softmax_model())])
     explorer.prepare(lambda work: work())
     app, end = application(explorer), time.monotonic() + PATIENCE
@@ -98,6 +108,7 @@ def test_the_server_says_how_far_it_is(slow: None) -> None:
         False,
         hmm_views.ALL_PAIRS.format(states=70),
     )
+    go_on.set()
     while reply.status == 202 and time.monotonic() < end:
         reply = ask(app, "POST", "/api/smooth", {"text": GAPS})
     assert (reply.status, reply.json["gaps"]) == (200, [1, 2])
@@ -146,3 +157,35 @@ def test_errors_reach_those_who_ask() -> None:
     queue = Later()
     with pytest.raises(ZeroDivisionError):
         until(lambda: queue.ask("a", lambda report: 1 / 0, ""))
+
+
+def test_a_result_is_kept_for_those_who_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if somebody else asks first after the work has ended; but not for ever."""
+    queue, runs, go_on = Later(), list[str](), Event()
+
+    def work(name: str) -> str:
+        runs.append(name)
+        assert go_on.wait(PATIENCE)
+        return name
+
+    def ask(name: str) -> Any:
+        return queue.ask(name, lambda report: work(name), "")
+
+    def begin(name: str) -> None:
+        go_on.clear()
+        with pytest.raises(NotReadyError, match=r"^$"):
+            ask(name)
+        go_on.set()
+        assert queue.work is not None
+        assert queue.work.job.future.result(PATIENCE) == name
+
+    begin("a")
+    with pytest.raises(NotReadyError, match="first"):
+        ask("b")
+    assert ask("a") == "a"
+    begin("b")
+    assert ask("b") == "b"
+    begin("a")
+    monkeypatch.setattr(later, "PATIENCE", -1.0)  # whoever asked has gone away
+    begin("c")
+    assert runs == ["a", "b", "a", "c"]

@@ -72,3 +72,12 @@ def test_inversion_by_blocks(length: int, size: int) -> None:
         assert torch.equal(found[:, n], invert(weights, uniform[:, n]))
     positive = weights.sum(-1) > 0
     assert (weights.gather(-1, found)[positive] > 0).all()
+
+
+def test_only_the_empty_sentence() -> None:
+    """The automaton has no edges."""
+    product = Product(small(2).chain, one_of([""]).compile(VOCAB), SENTENCES)
+    wanted = product.log_prob(product.begin(2))
+    product.side_by_side = True
+    assert torch.equal(product.log_prob(product.begin(2)), wanted)
+    assert sample(product, product.begin(2), seeded(0)) == [[], []]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +21,7 @@ from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
 from trellis.learning.base import GradientModel
-from trellis.learning.gradient import GradientLearner, products_in_tf32
+from trellis.learning.gradient import GradientLearner
 from trellis.learning.schedule import make_schedule
 from trellis.models.base import Memo
 from trellis.types import Batch
@@ -195,12 +197,23 @@ def test_an_evaluation_sees_weights_that_a_kernel_has_changed() -> None:
         assert torch.equal(memo("weight", lambda: learner.model.weight.clone()), before + 1)
 
 
+@pytest.mark.parametrize("setting", ["", "fp32_precision = 'tf32'", "cuda.matmul.allow_tf32 = True"])
 @pytest.mark.parametrize("rough", [True, False])
-def test_products_are_in_tf32_within_a_step_only(rough: bool) -> None:
-    before = torch.backends.cuda.matmul.allow_tf32
-    with products_in_tf32(rough):
-        assert torch.backends.cuda.matmul.allow_tf32 == (before or rough)
-    assert torch.backends.cuda.matmul.allow_tf32 == before
+def test_products_are_in_tf32_within_a_step_only(rough: bool, setting: str) -> None:
+    """Whichever way the program has chosen a precision: torch refuses a mixture of both."""
+    script = f"""
+import torch
+if {setting!r}:
+    exec("torch.backends." + {setting!r})
+from trellis.learning.gradient import products_in_tf32
+products = torch.backends.cuda.matmul
+name = "fp32_precision" if hasattr(products, "fp32_precision") else "allow_tf32"
+before = getattr(products, name)
+with products_in_tf32({rough}):
+    assert getattr(products, name) in (("tf32", True) if {rough} else (before,))
+assert getattr(products, name) == before
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_model_without_weights_is_an_error() -> None:

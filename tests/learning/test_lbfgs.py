@@ -45,6 +45,14 @@ def test_the_minimum_of_a_curved_valley() -> None:
     assert np.abs(search.point - 1).max() < CLOSE
 
 
+def test_steep_functions() -> None:
+    """Products of gradients are beyond float32."""
+    function, minimum = quadratic(0)
+    search = LBFGS(lambda x: tuple(1e20 * part for part in function(x)), np.zeros(12), 6)
+    run(search, 400)
+    assert np.abs(search.point - minimum).max() < 1e-4
+
+
 def test_a_history_that_points_uphill_is_dropped() -> None:
     function, _ = quadratic(0)
     search = LBFGS(function, np.zeros(12), 6)

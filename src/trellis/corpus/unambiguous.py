@@ -68,6 +68,8 @@ class Positions:
         if name in REPEATS:
             least, most, body = value
             found = self.add(body)
+            if least > 1 and found.empty:  # which of the iterations are empty is a choice
+                raise NotCheckedError
             if most > 1:
                 self.follow(found.last, found.first)
             return found._replace(empty=found.empty or least == 0)

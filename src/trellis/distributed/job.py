@@ -77,6 +77,7 @@ def connect() -> None:
         if dist.is_initialized():
             Job.group = dist.new_group(backend=backend, timeout=limit)
             Job.store = dist.PrefixStore("trellis", dist.distributed_c10d._get_default_store())
+            atexit.register(forget)
             return
         if on_gpu:
             torch.cuda.set_device(local_rank() % torch.cuda.device_count())
@@ -94,6 +95,11 @@ def disconnect() -> None:
     Job.group = Job.store = None
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def forget() -> None:
+    """Let go of a connection that the program ends itself: its threads end with the last reference."""
+    Job.group = Job.store = None
 
 
 @contextmanager

@@ -93,6 +93,8 @@ class SparseLikelihoods(Likelihoods):
 
     def columns(self, states: Tensor) -> Tensor:
         order, begins, most = self.by_state
+        if not states.is_cuda and len(states):
+            most = int((begins[states + 1] - begins[states]).max())
         place = begins[states].unsqueeze(-1) + torch.arange(most, device=states.device)
         inside = place < begins[states + 1].unsqueeze(-1)
         entry = order[place.clamp(max=len(order) - 1)]

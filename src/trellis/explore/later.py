@@ -26,9 +26,14 @@ class Work:
     done."""
 
     def __init__(self, key: Hashable, function: Callable[[Callable[[float], None]], Any]) -> None:
-        self.key, self.progress, self.asked = key, 0.0, time.monotonic()
+        self.key, self.progress, self.asked, self.fetched = key, 0.0, time.monotonic(), False
         self.job = Job(lambda: function(self.report), math.inf)
         Thread(target=self.job.run, name="explore-later", daemon=True).start()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody still asks for the result, who has not got it."""
+        return not self.fetched and time.monotonic() - self.asked <= PATIENCE
 
     @property
     def ended(self) -> bool:
@@ -50,13 +55,14 @@ class Later:
         """The result of a function; raises NotReadyError until the result has been computed."""
         with self.lock:
             work = self.work
-            if work is None or (work.ended and (work.key != key or stopped(work))):
+            if work is None or (work.ended and (stopped(work) or (work.key != key and not work.awaited))):
                 work = self.work = Work(key, function)
         if work.key != key:
             raise NotReadyError(0.0, "Another question is being answered first")
         work.asked = time.monotonic()
         if not work.ended:
             raise NotReadyError(work.progress, doing)
+        work.fetched = True
         return work.job.future.result()
 
 

@@ -18,7 +18,7 @@ share their sums over tokens."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
 from trellis.inference.constrained_lattice import Edges, Lattice, Span
 from trellis.inference.queries import Chain, normalised
+from trellis.kernels.lse.tiled import slices
 from trellis.transitions import Dense
 
 LARGEST = 1 << 30  # numbers in the stored messages
@@ -284,7 +285,7 @@ class Product:
     def is_narrow(self, steps: Tensor) -> bool:
         """Whether the messages of all edges of some positions are computed side by side: on a GPU, if they fit into
         memory."""
-        if not self.side_by_side:
+        if not self.side_by_side or not len(self.lattice.label):  # no edges: only the empty sentence is accepted
             return False
         return len(steps) * self.lattice.side_by_side[0].shape[1] * self.transition.num_states <= ENTRIES
 
@@ -292,7 +293,3 @@ class Product:
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:
     """log sum_z p(z) w(z), in float64: [..., K] -> [...]."""
     return (probs.double() * weights.double()).sum(-1).log()
-
-
-def slices(rows: int, size: int) -> Iterator[slice]:
-    return (slice(first, first + max(1, size)) for first in range(0, rows, max(1, size)))

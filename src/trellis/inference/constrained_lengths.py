@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trellis.inference.constrained import ENTRIES, Position, Product, log_dot, slices
+from trellis.inference.constrained import ENTRIES, Position, Product, log_dot
+from trellis.kernels.lse.tiled import slices
 
 
 def length_probs(product: Product, position: Position) -> Tensor:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from trellis.devices import draw_uniform
-from trellis.inference.constrained import ENTRIES, Position, Product, slices
+from trellis.inference.constrained import ENTRIES, Position, Product
+from trellis.kernels.lse.tiled import slices
 from trellis.transitions.base import invert, invert_each
 
 ROUNDS = (4, 16, 64)  # proposals per sequence

@@ -178,13 +178,17 @@ class GradientLearner:
 @contextmanager
 def products_in_tf32(allowed: bool) -> Iterator[None]:
     """A context in which a GPU may multiply matrices of float32 in TF32."""
+    if not allowed:
+        yield
+        return
     products = torch.backends.cuda.matmul
-    before = products.allow_tf32
-    products.allow_tf32 = before or allowed
+    name, value = ("fp32_precision", "tf32") if hasattr(products, "fp32_precision") else ("allow_tf32", True)
+    before = getattr(products, name)
+    setattr(products, name, value)
     try:
         yield
     finally:
-        products.allow_tf32 = before
+        setattr(products, name, before)
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

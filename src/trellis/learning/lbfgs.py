@@ -56,11 +56,11 @@ class LBFGS:
         found, weights = -self.slope, []
         if not self.steps:
             return found / max(1.0, float(np.linalg.norm(found)))
-        inverse = [1 / (step @ turn) for step, turn in zip(self.steps, self.turns, strict=True)]
+        inverse = [1 / (step.astype(float) @ turn) for step, turn in zip(self.steps, self.turns, strict=True)]
         for step, turn, scale in zip(self.steps[::-1], self.turns[::-1], inverse[::-1], strict=True):
             weights.append(scale * (step @ found))
             found = found - weights[-1] * turn
-        found *= 1 / (inverse[-1] * (self.turns[-1] @ self.turns[-1]))
+        found *= 1 / (inverse[-1] * np.square(self.turns[-1], dtype=float).sum())
         for step, turn, scale in zip(self.steps, self.turns, inverse, strict=True):
             found += (weights.pop() - scale * (turn @ found)) * step
         return found

@@ -78,7 +78,7 @@ export class Client {
   states = (model, offset, limit, query, sort) => this.get("/api/states", { model, offset, limit, query, sort });
   state = (model, id) => this.get(`/api/states/${id}`, { model });
   classes = (model) => this.get("/api/classes", { model });
-  map = (model) => this.get("/api/map", { model });
+  map = (model, waiting) => patient(() => this.get("/api/map", { model }), waiting);
   training = (model) => this.get("/api/training", { model });
   compare = (text) => this.post("/api/compare", text === undefined ? {} : { text });
   neighbours = (model, word, top) => this.get("/api/neighbours", { model, word, top });

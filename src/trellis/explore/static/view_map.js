@@ -7,21 +7,20 @@ import { MapPlot, colourOf } from "./plot_map.js";
 import { stateList } from "./view_states.js";
 
 const PAGE = 40; // entries of the list
-const POLL = 1000; // ms between questions whether the map is ready
 const FOUND = 24; // states that a search marks
 
 export function mapView(app, params) {
   const box = h("div", { class: "map" }, h("p", { class: "loading", role: "status" }, "Laying out the states …"));
   let open = true;
   app.leave = () => (open = false);
+  const waiting = ({ progress = 0 }) => {
+    if (open) fill(box, h("p", { class: "loading", role: "status" }, `Laying out the states: ${percent(progress)}`), h("progress", { max: 1, value: progress, "aria-label": "Layout" }));
+    return open;
+  };
   const ask = async () => {
     try {
-      const data = await app.client.map(app.model);
-      if (!open) return;
-      if (data.ready === false) {
-        fill(box, h("p", { class: "loading", role: "status" }, `Laying out the states: ${percent(data.progress ?? 0)}`), h("progress", { max: 1, value: data.progress ?? 0, "aria-label": "Layout" }));
-        setTimeout(ask, POLL);
-      } else new StateMap(app, box, data, params);
+      const data = await app.client.map(app.model, waiting);
+      if (open) new StateMap(app, box, data, params);
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       fill(box, problem(error));

@@ -17,7 +17,6 @@ from trellis.models.base import LanguageModel, Saved
 from trellis.models.restoring import NORMALISED, check_finite, check_shapes
 
 NAMES = {1: "unigram", 2: "bigram"}
-ORDERS = {name: order for order, name in NAMES.items()}
 
 
 class NGram(LanguageModel):

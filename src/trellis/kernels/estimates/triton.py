@@ -73,9 +73,10 @@ def log_columns(counts: Tensor, pseudocount: float, old: Tensor) -> Tensor:
     keeps its old logarithms."""
     out, (symbols, states) = torch.empty_like(old), counts.shape
     block = min(BLOCK, triton.next_power_of_2(states))
-    sizes, columns = {"ROWS": BLOCK // block, "BLOCK": block}, triton.cdiv(states, block)
+    rows = min(SUMMED, BLOCK // block)  # a program of `sums_kernel` must not add rows of the next
+    sizes, columns = {"ROWS": rows, "BLOCK": block}, triton.cdiv(states, block)
     totals = counts.new_empty(triton.cdiv(symbols, SUMMED), states)
     sums_kernel[(len(totals), columns)](counts, totals, symbols, states, SUMMED=SUMMED, **sizes)
     given = counts, totals.sum(0), old, out, float(pseudocount), symbols, states
-    log_columns_kernel[(triton.cdiv(symbols, BLOCK // block), columns)](*given, **sizes)
+    log_columns_kernel[(triton.cdiv(symbols, rows), columns)](*given, **sizes)
     return out

@@ -76,10 +76,11 @@ class RowSoftmax(torch.autograd.Function):
 
 def chunks(rows: int, columns: int, device: torch.device) -> Iterator[slice]:
     """Slices of rows whose logits fit in memory."""
-    return slices(rows, max(1, ENTRIES[device.type] // max(columns, 1)))
+    return slices(rows, ENTRIES[device.type] // max(columns, 1))
 
 
 def slices(length: int, size: int) -> Iterator[slice]:
+    size = max(1, size)
     return (slice(start, min(start + size, length)) for start in range(0, length, size))
 
 
