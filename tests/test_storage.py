@@ -264,9 +264,12 @@ def test_metadata_that_are_not_text(tmp_path: Path) -> None:
         read_metadata(tmp_path / "t.safetensors")
 
 
-def test_devices_are_not_replaced() -> None:
-    with pytest.raises(TrellisError, match="/dev/null is a device"), atomic_write("/dev/null"):
+def test_devices_are_not_replaced(tmp_path: Path) -> None:
+    """A pipe stands for a device: if this test failed as root, it would replace /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TrellisError, match="pipe is a device"), atomic_write(tmp_path / "pipe"):
         pass
+    assert [path.is_fifo() for path in tmp_path.iterdir()] == [True]
 
 
 def test_what_is_no_path() -> None:

@@ -143,6 +143,8 @@ def test_unseen_words_without_unk(load: Loader, tmp_path: Path, cache: Path) -> 
         load("a b a\n" + "a\n" * 30, unk=False, min_count=2)
     with patch.object(splits, "CHUNK", 3), pytest.raises(TrellisError, match="'b', token 9 of the train split"):
         load("a a a\n" * 2 + "b a\n" + "a\n" * 30, unk=False, min_count=2)
+    with pytest.raises(TrellisError, match="'b', token 2 of the train split"):
+        corpus_of(["a b a", *["a"] * 30], DataConfig(unk=False, min_count=2))
 
 
 def test_the_key_is_the_content_and_the_recipe(load: Loader, cache: Path) -> None:
@@ -152,6 +154,25 @@ def test_the_key_is_the_content_and_the_recipe(load: Loader, cache: Path) -> Non
     load("a c\n" * 20)
     load("a c\n" * 20, lower=True)
     assert len(cache_entries(cache)) == 3
+
+
+def test_the_key_is_which_split_has_which_text(tmp_path: Path, cache: Path) -> None:
+    """The same bytes in the same order, in other splits or divided among files in another way."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for files in (
+        {"train": "a\nb\n", "valid": "c\n"},
+        {"train": "a\nb\n", "test": "c\n"},
+        {"train": "a\n", "test": "b\nc\n"},
+    ):
+        for path in folder.iterdir():
+            path.unlink()
+        for name, text in files.items():
+            (folder / f"{name}.txt").write_text(text)
+        corpus = load_corpus(DataConfig(str(folder), min_count=1), cache)
+        assert {name: split.sentences.size - 1 for name, split in corpus.splits.items()} == {
+            name: text.count("\n") for name, text in files.items()
+        }
 
 
 @pytest.mark.parametrize("victim", ["train.tokens", "valid.sentences", "vocab.json", "meta.json"])

@@ -27,6 +27,7 @@ from trellis.errors import TrellisError
         (r"^(?:a|ab)+$", {"aab": True, "b": False}),
         (r"^(?:a?b|c)+$", {"abbc": True, "ac": False}),
         (r"^(?:\S\s+){3}$", {"a b  c ": True, "ab": False}),
+        (r"^(?:ab|b)+$", {"babb": True, "a": False}),
     ],
 )
 def test_a_heading_may_repeat_what_the_next_character_decides(heading: str, texts: dict[str, bool]) -> None:
@@ -42,6 +43,7 @@ def test_a_heading_may_repeat_what_the_next_character_decides(heading: str, text
         "(?:a(?:b|bc)c*)+", "(?:a??a)+", "(?:(?:ab)*)*", "(?:(?:a|b)?a)+", "(?i)(?:a+A)+", "(?i)(?:a+b)+",
         "(?:(?i:a)+A)+", r"(b)(?:a+\1)+", "(?:(?=a)a+b)+", "(?:" + "a?" * 101 + "b)+", "(?:é+[à-ü])+", r"(?:[^b]+\0)+",
         r"(?:^a+b|\D+1)+", "(?:a?){24}", "(?:a|){24}b", "(?:(?:a|b)?){20}c", "(?:x(?:a??){24}c)+",
+        "(?:a+ab)+", "(?:ab+b)+",
     ],
 )  # fmt: skip
 def test_headings_that_may_take_exponential_time_are_refused(heading: str) -> None:

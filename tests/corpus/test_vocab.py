@@ -138,6 +138,11 @@ def test_defaults_of_a_vocabulary() -> None:
     assert vocab == Vocabulary(["<eos>", "1", "B", "a", "<unk>"], [3, 2, 1, 1, 0], "whitespace", False, False)
 
 
+def test_without_ends_of_sentences_their_count_is_zero() -> None:
+    assert Vocabulary.choose({"a": 2}) == Vocabulary(["a", "<eos>", "<unk>"], [2, 0, 0])
+    assert Vocabulary.choose({"a": 2}, unk=False) == Vocabulary(["a", "<eos>"], [2, 0])
+
+
 @pytest.mark.parametrize(
     "vocab",
     [

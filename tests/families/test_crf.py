@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
@@ -29,6 +30,7 @@ from trellis.families.crf.learning import (
 from trellis.families.crf.model import CRF, Features, check_pairs, observed_pairs
 from trellis.kernels import bags
 from trellis.kernels.bags import Pairs
+from trellis.learning.lbfgs import LBFGS
 
 EXACT = 1e-10
 ADAGRAD = 1e-8  # relative: torch adds 1e-10 to the root of the squares
@@ -258,12 +260,25 @@ def test_real_valued_features_are_learned() -> None:
         train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig("crfsuite"))
 
 
-def test_what_cannot_be_trained_is_told() -> None:
+def test_what_cannot_be_trained_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     features, gold = problem()
     with pytest.raises(TrellisError, match="did you mean"):
         train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFTrainConfig("lbfg"))
     with pytest.raises(TrellisError, match=r'only train\.learner = "crfsuite" supports'):
         train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFTrainConfig(l1=0.1))
+    monkeypatch.setitem(sys.modules, "pycrfsuite", None)
+    with pytest.raises(TrellisError, match="needs python-crfsuite"):
+        train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFTrainConfig("crfsuite"))
+
+
+def test_training_begins_at_the_weights_of_the_model() -> None:
+    """Whatever the coordinates of L-BFGS are, the weights stay as they were if no iteration is made."""
+    features, gold = problem(dense=2)
+    crf, before = random_crf(dense=2), random_crf(dense=2).state_dict()
+    with patch.object(LBFGS, "advance", return_value=False):
+        train_crf(crf, features, gold, CRFTrainConfig("lbfgs", l2=PENALTY))
+    for name, weight in crf.state_dict().items():
+        torch.testing.assert_close(weight, before[name], rtol=EXACT, atol=0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")

@@ -233,6 +233,14 @@ def test_the_m_step_of_tags_is_the_share_of_their_counts() -> None:
     assert_close(params.tag_logits.softmax(0), counts / counts.sum(0))
 
 
+def test_counts_give_states_tags_that_they_did_not_have() -> None:
+    params = tagger(hard_tags=True).params
+    params.assign(torch.zeros(params.num_states, dtype=torch.int64), SURENESS)
+    counts = torch.rand(len(TAGS), params.num_states, generator=torch.Generator().manual_seed(1)).double()
+    params.maximise_tags(counts)
+    assert_close(params.tag_logits.softmax(0), counts / counts.sum(0))
+
+
 def test_a_state_without_counts_keeps_its_tags() -> None:
     params = tagger().params
     old = params.tag_logits.softmax(0)

@@ -294,9 +294,11 @@ def test_the_sum_of_a_class_that_states_hardly_emit() -> None:
     np.testing.assert_allclose(product.totals[product.emission.largest], [3e-7, 0.7], rtol=1e-5)
 
 
-def test_the_search_stops_at_its_limit() -> None:
-    """With one prefix at a time, the search misses the best sentence of this problem, and does not claim it."""
-    problem, automaton = small(58), random_automaton(58, 4)
+@pytest.mark.parametrize(("seed", "states", "automaton_states"), [(58, 3, 4), (4, 5, 3)])
+def test_the_search_stops_at_its_limit(seed: int, states: int, automaton_states: int) -> None:
+    """With one prefix at a time, the search misses the best sentence of these problems, and does not claim it. In the
+    second problem, only the first of the prefixes dropped leads to the best sentence."""
+    problem, automaton = small(seed, states=states), random_automaton(seed, automaton_states)
     product, expected = Product(problem.chain, automaton, SENTENCES), accepted(problem.sentences, automaton)
     stopped, ended = (most_probable_tokens(product, product.begin(), limit) for limit in (1, 100))
     assert stopped is not None

@@ -196,6 +196,22 @@ def test_sequences_with_and_without_gaps_are_what_each_is_alone(monkeypatch) -> 
             torch.testing.assert_close(together[b, :length], alone[0], rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("numba", [False, True])
+def test_covariances_that_only_an_observation_changes(numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first observation, the covariance is that of the stationary prior at all steps."""
+    if not numba:
+        monkeypatch.setattr(compiled, "kernels", lambda: None)
+    system, eye = random_system(3, 2, 2), torch.eye(2, dtype=torch.float64)
+    system = system._replace(prior=system.prior._replace(cov=eye), dynamics=Dynamics(0.5 * eye, 0.75 * eye))
+    values = torch.randn(1, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values[:, :3] = torch.nan
+    smoothed = gaussian.smooth(*system[:2], gaussian.observe(system.observation, values))
+    mean, cov = Joint(system, values[0]).posterior()
+    torch.testing.assert_close(smoothed.means[0], mean, rtol=TOLERANCE, atol=TOLERANCE)
+    at = torch.arange(6)
+    torch.testing.assert_close(smoothed.covs.all()[0], cov.permute(0, 2, 1, 3)[at, at], rtol=TOLERANCE, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("steps", [1, 16, 101, 600])
 @pytest.mark.parametrize("radius", [0.05, 0.3, 0.999])
 def test_a_recursion_in_blocks_is_the_one_step_by_step(radius, steps) -> None:

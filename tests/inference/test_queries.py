@@ -210,6 +210,7 @@ def test_impossible_context_is_minus_infinity() -> None:
     assert queries.log_marginal(chain, tokens).item() == -torch.inf
     assert queries.log_conditional(chain, tokens, known).item() == -torch.inf
     assert (queries.word_given_rest(chain, tokens)[0, 1] == -torch.inf).all()
+    assert queries.gap_words(chain, torch.tensor([[1, -1]])).tolist() == [[-torch.inf] * 2]
 
 
 def test_a_gap_leaves_out_states_that_emit_no_allowed_word() -> None:

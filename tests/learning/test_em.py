@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from corpora import hmm, split
+from trellis import distributed
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
@@ -17,8 +19,11 @@ from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
 from trellis.learning.em import EMLearner, Running, StepwiseEMLearner
 from trellis.parts import Prior
+from trellis.storage import load_tensors
 from trellis.tasks.lm import evaluate
 from trellis.testing.close import assert_close
+from trellis.training.checkpoint import CARRIED, save_checkpoint
+from trellis.training.state import TrainState
 from trellis.types import Belief, Counts
 
 CONFIG = replace(TrainConfig(), pseudocount=0.0)
@@ -138,6 +143,25 @@ def test_a_restored_learner_goes_on_to_the_same_bits(kind) -> None:
         learner.end_epoch()
     for name, value in straight.model.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("kind", [EMLearner, StepwiseEMLearner])
+def test_a_learner_saved_before_its_first_step_has_the_rows_of_all_processes(
+    kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that have resumed, and are stopped at once."""
+    monkeypatch.setattr(distributed, "from_all", lambda own: [own, {name: 2 * rows for name, rows in own.items()}])
+    batches = Streams(split(), 4, 8)
+    learner, resumed = kind(hmm(carry=True), CONFIG), kind(hmm(carry=True), CONFIG)
+    learner.step(next(iter(batches)))
+    resumed.restore(learner.state_tensors(), learner.state_json())
+    monkeypatch.setattr(distributed, "is_joined", lambda: True)
+    save_checkpoint(tmp_path / "last", resumed, batches, TrainState())
+    saved = load_tensors(tmp_path / "last")
+    own = {name: rows for name, rows in learner.state_tensors().items() if name.startswith(CARRIED)}
+    assert own
+    for name, rows in own.items():
+        torch.testing.assert_close(saved[name], torch.cat([rows, 2 * rows]), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from torch import Tensor, nn
 
 from corpora import WORDS, hmm
@@ -254,6 +254,7 @@ def test_cosine_is_torchs(floor: float) -> None:
         oracle.step()
 
 
+@example([math.inf, 2.0, 2.0, math.inf], 2, 30)
 @given(st.lists(st.floats(1, 100), max_size=30), st.integers(1, 4), st.integers(0, 30))
 def test_plateau_is_torchs_and_survives_a_restart(valid: list[float], patience: int, restart: int) -> None:
     config = TrainConfig(lr=1.0, schedule="plateau", lr_factor=0.5, lr_patience=patience, lr_floor=0.01)

@@ -22,6 +22,7 @@ from trellis.errors import TrellisError
 from trellis.families.hmm_tagger.fit import (
     Texts,
     both_ways,
+    new_tagger,
     percent_wrong,
     read,
     states_of_tags,
@@ -188,6 +189,15 @@ def test_the_sentences_of_an_untagged_text(tmp_path: Path, tagged_data: None) ->
     config = run_config(to_tables(CONFIG), ["data.source=toy", f"data.untagged={tmp_path / 'plain.txt'}"])
     found = read(config).untagged
     assert found == [[f"w{i}", "x"] for i in range(40)]
+
+
+@pytest.mark.parametrize(("states", "wanted"), [(7, 7), (0, 4)])
+def test_the_number_of_states_is_that_of_the_tags_unless_given(states: int, wanted: int) -> None:
+    config, given = replace(CONFIG, model=replace(CONFIG.model, states=states)), texts()
+    lexicon = Lexicon.choose(given["train"].words, given["train"].tags, CONFIG.model.rare, CONFIG.model.min_kind)
+    split = both_ways(lexicon, given, CONFIG.model.rare)
+    assert lexicon.tags == ["<eos>", "D", "N", "V"]
+    assert new_tagger(config, lexicon, split, split).num_states == wanted
 
 
 def test_initial_tags_of_states_are_those_of_the_symbols() -> None:

@@ -154,13 +154,11 @@ class Lattice:
 
     @cached_property
     def side_by_side(self) -> tuple[Tensor, Tensor]:
-        """The labels and targets of the edges of each state: [S + 1, D] each, for at most D edges. In the place of
+        """The labels and targets of the edges of each state: [S + 1, D] each, for at most D > 0 edges. In the place of
         missing edges, the target is S."""
-        place = torch.arange(max(1, int(self.counts.max())), device=self.device)
-        edge = (self.begins.unsqueeze(-1) + place).clamp(max=max(0, len(self.label) - 1))
+        place = torch.arange(int(self.counts.max()), device=self.device)
+        edge = (self.begins.unsqueeze(-1) + place).clamp(max=len(self.label) - 1)
         missing = place >= self.counts.unsqueeze(-1)
-        if not len(self.label):
-            return torch.zeros_like(edge), torch.full_like(edge, len(self.counts) - 1)
         return self.label[edge], self.target[edge].masked_fill(missing, len(self.counts) - 1)
 
     def onward(self, step: int, states: Tensor) -> Onward:
