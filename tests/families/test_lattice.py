@@ -63,7 +63,7 @@ def test_the_picture_has_a_circle_for_each_probable_state(tmp_path: Path) -> Non
     tree = ElementTree.fromstring(str(draw_trellis(found, **SVG)))
     circles = [one.get("class") for one in tree.iter("{http://www.w3.org/2000/svg}circle")]
     assert circles.count("state") == int((found.posterior > FAINTEST).sum())
-    assert circles.count("best") == sum(z >= 0 for z in found.path)
+    assert circles.count("best") == len(found.path)
     save_model(tmp_path / "model.safetensors", model)
     assert run("draw", tmp_path, SENTENCE, "-o", tmp_path / "x.svg") == 0
     assert (tmp_path / "x.svg").read_text().startswith("<svg")
@@ -130,11 +130,19 @@ def test_a_sentence_with_gaps_that_underflows_is_solved_over_all_states(monkeypa
     over_live_states.assert_called_once()
 
 
-def test_the_most_probable_states() -> None:
+def test_the_most_relevant_states() -> None:
     posterior = torch.tensor([[0.3, 0.6, 0.1, 0.0], [0.9, 0.0, 0.1, 0.0], [0.1, 0.0, 0.0, 0.9]])
-    assert lattices.most_probable(posterior, 4, 0.5).tolist() == [1, 0, 3]
-    assert lattices.most_probable(posterior, 2, 0.5).tolist() == [0, 3]
-    assert lattices.most_probable(posterior, 4, 2.0).tolist() == [0]  # at least one
+    nothing = torch.zeros(3)
+
+    def states(path: list[int], most: int, worth: float) -> list[int]:
+        found = lattices.Solved(nothing, posterior, posterior, torch.tensor(path), nothing[0])
+        return lattices.most_relevant(found, most, worth).tolist()
+
+    assert states([0, 0, 3], 4, 0.5) == [1, 0, 3]
+    assert states([0, 0, 3], 2, 0.5) == [0, 3]
+    assert states([0, 0, 3], 1, 2.0) == [0, 3]  # those of the path, always
+    assert states([2, 2, 0], 4, 0.65) == [2, 0, 3]
+    assert states([1, 3, 3], 2, 0.0) == [1, 3]
 
 
 @pytest.mark.parametrize("spread", [1.0, 1000.0])

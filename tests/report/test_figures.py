@@ -34,13 +34,6 @@ def test_a_trellis_has_the_posteriors_and_the_viterbi_path(trained: trellis.Trai
     assert rings.get_offsets().astype(int).tolist() == [[time, row] for time, row in enumerate(found.path)]
 
 
-def test_a_viterbi_path_outside_the_shown_states(trained: trellis.Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: Any = trained.model.draw("the cat")
-    monkeypatch.setattr(trained.model, "draw", lambda text: found._replace(path=[-1] * len(found.path)))
-    axes = trellis.plot_trellis(trained.model, "the cat", ax=Figure().subplots())
-    assert len(axes.collections[-1].get_offsets()) == 0
-
-
 def test_curves_are_the_history(trained: trellis.Trained) -> None:
     axes = trellis.plot_training({"small": trained}, ax=Figure().subplots())
     lines = {line.get_label(): line for line in axes.lines}

@@ -16,12 +16,12 @@ from trellis.types import Belief, Potentials
 
 
 class Lattice(NamedTuple):
-    """The n most probable states of a sequence of T steps, in the order in which they occur."""
+    """The n most relevant states of a sequence of T steps, in the order in which they occur."""
 
     states: Tensor  # [n]
     posterior: Tensor  # [T, n]: p(z_t | x)
     pairs: Tensor  # [T - 1, n, n]: p(z_t, z_t+1 | x)
-    path: list[int]  # [T]: the Viterbi path as indices of `states`; -1 for a state that is not among them
+    path: list[int]  # [T]: the Viterbi path as indices of `states`
     log_probs: Tensor  # [T]: log p(x_t | x_<t); zero for a missing observation
 
 
@@ -45,11 +45,12 @@ def solve(prior: Belief, transition: Transition, potentials: Potentials, report:
 
 @torch.no_grad()
 def lattice(found: Solved, transition: Transition, most: int, worth: float) -> Lattice:
-    """The lattice of a sequence, with at most `most` states, each with a peak posterior of at least `worth`.
+    """The lattice of a sequence over the states of its Viterbi path and other states with a peak posterior of at least
+    `worth`, up to `most` states in all.
 
     p(z_t, z_t+1 | x) = f_t(z_t) A(z_t, z_t+1) p(z_t+1 | x) / q_t+1(z_t+1). Here f_t is the filtered distribution of
     step t, and q_t+1 = f_t A is the prediction of the next step."""
-    chosen = most_probable(found.posterior, most, worth)
+    chosen = most_relevant(found, most, worth)
     posterior, ahead = found.posterior[:, chosen].double(), found.filtered[:-1]
     visited = (ahead != 0).any(0).nonzero().flatten()
     predicted = (ahead[:, visited] @ transition.blocks(visited, chosen)).double()
@@ -57,16 +58,17 @@ def lattice(found: Solved, transition: Transition, most: int, worth: float) -> L
     ratio = posterior[1:] / predicted.clamp(min=torch.finfo(torch.float64).tiny)
     pairs = ahead[:, chosen].double().unsqueeze(-1) * moves * ratio.unsqueeze(1)
     place = {z: i for i, z in enumerate(chosen.tolist())}
-    path = [place.get(z, -1) for z in found.path.tolist()]
+    path = [place[z] for z in found.path.tolist()]
     return Lattice(chosen, posterior, pairs, path, found.log_norms.double())
 
 
-def most_probable(posterior: Tensor, most: int, worth: float) -> Tensor:
-    """The states with the highest peaks of the posterior [T, K], at least one, in the order of their mean position:
-    [n]."""
-    peak = posterior.max(0).values
-    chosen = peak.topk(min(most, len(peak))).indices
-    chosen = chosen[(peak[chosen] >= worth) | (chosen == chosen[0])]
-    time = torch.arange(len(posterior), dtype=torch.float64, device=posterior.device)
-    mass = posterior[:, chosen].double()
+def most_relevant(found: Solved, most: int, worth: float) -> Tensor:
+    """All states of the Viterbi path, and up to `most` states in all with the highest peaks of the posterior, in the
+    order of their mean position: [n]."""
+    peak = found.posterior.max(0).values.index_fill(0, found.path, torch.inf)
+    chosen = peak.topk(min(max(most, len(found.path.unique())), len(peak))).indices
+    chosen = chosen[peak[chosen] >= worth]
+    time = torch.arange(len(found.path), dtype=torch.float64, device=peak.device)
+    on_path = found.path.unsqueeze(-1) == chosen  # a state of the path may have a posterior that has underflowed
+    mass = found.posterior[:, chosen].double() + torch.finfo(torch.float64).tiny * on_path
     return chosen[((time @ mass) / mass.sum(0)).argsort()]

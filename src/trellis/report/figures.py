@@ -120,8 +120,8 @@ def plot_trellis(model: PersistedModel, text: Text, *, ax: Any = None) -> Any:
         )
     sizes = LARGEST_CIRCLE * found.posterior[times, rows]
     axes.scatter(times, rows, s=sizes, color=STATE, zorder=2, clip_on=False)
-    path = np.array([(time, row) for time, row in enumerate(found.path) if row >= 0]).reshape(-1, 2)
-    axes.scatter(*path.T, s=1.5 * LARGEST_CIRCLE, facecolors="none", edgecolors=PATH, zorder=3, clip_on=False)
+    rings = {"s": 1.5 * LARGEST_CIRCLE, "facecolors": "none", "edgecolors": PATH}
+    axes.scatter(range(len(found.path)), found.path, **rings, zorder=3, clip_on=False)
     axes.set_xticks(range(len(found.words)), labels=[shown(word) for word in found.words])
     axes.set_yticks(range(len(found.names)), labels=[shown(name) for name in found.names])
     axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)

@@ -14,7 +14,11 @@ SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 def word(token: str, longest: int = 40) -> str:
     """One token with every character visible, truncated if it is very long."""
-    shown = text("".join(SIGNS.get(c, c) for c in token[: longest + 1]))
+    return shortened(text("".join(SIGNS.get(c, c) for c in token[: longest + 1])), longest)
+
+
+def shortened(shown: str, longest: int) -> str:
+    """The string, cut off with an ellipsis if it is longer than `longest`."""
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.errors import TrellisError
-from trellis.report.format import probability, text, word
+from trellis.report.format import probability, shortened, text, word
 from trellis.report.markup import SVG, Markup, element, picture
 from trellis.storage import write_text
 
@@ -30,7 +30,7 @@ class Trellis(NamedTuple):
     names: Sequence[str]  # state labels
     posterior: np.ndarray  # [T, n]: p(z_t | x)
     steps: np.ndarray  # [T - 1, n, n]: p(z_t, z_t+1 | x)
-    path: Sequence[int]  # the row of the Viterbi state at each word, -1 if it is not shown
+    path: Sequence[int]  # the row of the Viterbi state at each word
 
     def __repr__(self) -> str:
         return f"<Trellis: {len(self.words)} words, {len(self.names)} states>"
@@ -53,7 +53,7 @@ def draw_trellis(trellis: Trellis, **look: object) -> Markup:
     height, width = TOP + ROW * len(trellis.names) + BOTTOM, LEFT + COLUMN * len(trellis.words)
     rows = [element("line", x1=LEFT - 20, x2=width - 20, y1=_y(z), y2=_y(z), class_="row") for z in _rows(trellis)]
     names = [
-        element("text", text(name)[:LONGEST_NAME], x=LEFT - 34, y=_y(z) + 4, text_anchor="end", class_="name")
+        element("text", shortened(text(name), LONGEST_NAME), x=LEFT - 34, y=_y(z) + 4, text_anchor="end", class_="name")
         for z, name in enumerate(trellis.names)
     ]
     words = [
@@ -101,5 +101,5 @@ def _states(trellis: Trellis) -> list[Markup]:
 
 def _best(path: Sequence[int]) -> Markup:
     """A ring around each state of the Viterbi path."""
-    places = ((_x(t), _y(z)) for t, z in enumerate(path) if z >= 0)
+    places = ((_x(t), _y(z)) for t, z in enumerate(path))
     return element("g", *(element("circle", cx=x, cy=y, r=RADIUS + 3.0, class_="best") for x, y in places))

@@ -1,4 +1,4 @@
-"""The trellis of a sentence under an HMM, restricted to its most probable states."""
+"""The trellis of a sentence under an HMM, restricted to its most relevant states."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trellis.report.trellis import Trellis
 if TYPE_CHECKING:
     from trellis.families.hmm.model import HMM
 
-MOST_STATES, WORTH = 14, 0.05  # maximum number of states; minimum peak posterior of a state
+MOST_STATES, WORTH = 14, 0.05  # states, if the Viterbi path has no more; minimum peak posterior of the others
 WORDS = 3  # words in a state's label
 
 
 @torch.no_grad()
 def sentence_trellis(model: HMM, sentence: Text) -> Trellis:
-    """The posteriors of states and transitions and the Viterbi path of a sentence, over its most probable states."""
+    """The posteriors of states and transitions and the Viterbi path of a sentence, over its most relevant states."""
     tokens = model.encode_line(sentence, eos=True)
     prior, transition, emission, _ = model.chain()
     found = lattice(solve(prior, transition, emission.potentials(tokens)), transition, MOST_STATES, WORTH)

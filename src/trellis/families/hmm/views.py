@@ -26,7 +26,7 @@ from trellis.inference.queries import Chain, log_marginal, words_of
 from trellis.report.format import whole
 from trellis.transitions import Softmax
 
-MOST_STATES, WORTH = 24, 0.01  # maximum number of states in a trellis; minimum peak posterior of a state
+MOST_STATES, WORTH = 24, 0.01  # states in a trellis, if the path has no more; minimum peak posterior of the others
 FAINTEST = 0.002  # minimum posterior of a transition
 MOST_RECENT = 4  # sentences whose states are kept
 CARRIERS = 5  # states shown for a predicted word
@@ -92,7 +92,7 @@ class HMMViews(StateViews):
 
     @torch.no_grad()
     def smooth(self, text: str) -> Answer:
-        """The trellis of a complete sentence, over its most probable states."""
+        """The trellis of a complete sentence, over its most relevant states."""
         ids, words, known = self.words_of(text, GAP)
         vocab, gaps = self.model.vocab, (ids < 0).nonzero()[0].tolist()
         found = lattice(self.solved((*ids.tolist(), vocab.eos)), self.chain.transition, MOST_STATES, WORTH)
@@ -103,7 +103,7 @@ class HMMViews(StateViews):
             "states": self.named(found.states),
             "posterior": found.posterior.tolist(),
             "edges": [edges(pairs) for pairs in found.pairs],
-            "path": [None if z < 0 else z for z in found.path],
+            "path": found.path,
             "surprisal": in_bits(found.log_probs),
             "log_prob": float(found.log_probs.sum()),
             "gaps": gaps,
