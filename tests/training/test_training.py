@@ -175,6 +175,14 @@ def test_limits(tmp_path: Path, changes: dict, outcome: str, step: int) -> None:
     assert (again.outcome, again.step, again.lines) == (outcome, step, state.lines)
 
 
+def test_the_end_of_the_time_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "trellis")
+    ToyTraining(SHORT).fit(tmp_path / "whole")
+    assert "time limit" not in caplog.text
+    ToyTraining(replace(SHORT, max_seconds=1e-9)).fit(tmp_path / "stopped")
+    assert "Training stopped at its time limit, at step 1 of " in caplog.text
+
+
 def test_a_finished_training_can_be_prolonged(tmp_path: Path) -> None:
     ToyTraining(SHORT).fit(tmp_path / "long")
     ToyTraining(replace(SHORT, epochs=1)).fit(tmp_path / "short")

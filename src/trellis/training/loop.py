@@ -30,6 +30,7 @@ from trellis.training.state import TrainState
 logger = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
+SECONDS = "seconds"  # the outcome of a run that ended by max_seconds
 LARGEST_LOSS = 700.0  # nats per token; beyond this the perplexity overflows
 SHORTEST_WINDOW = 1e-9  # seconds; avoids a division by zero
 SMALLER = "use fewer sequences or tokens per batch (batches.lanes, window or tokens), or fewer states"
@@ -74,6 +75,8 @@ def fit(
     if state.interrupted and run_dir is not None:
         name = signals[0] if signals else "a signal to another process"
         logger.warning("Stopped by %s at step %d; resume continues from %s.", name, state.step, run_dir / LAST)
+    if state.outcome == SECONDS:
+        logger.info("Training stopped at its time limit, at step %d%s.", state.step, f" of {total}" if total else "")
     return state
 
 
@@ -170,7 +173,7 @@ class _Run:
         limits = {
             "epochs": (state.epoch, config.epochs),
             "steps": (state.step, config.max_steps),
-            "seconds": (state.seconds, config.max_seconds),
+            SECONDS: (state.seconds, config.max_seconds),
             "patience": (state.bad_checks, config.patience),
         }
         return next((name for name, (value, most) in limits.items() if 0 < most <= value), "")

@@ -8,7 +8,7 @@ from trellis.cli.console import Answer, Note
 from trellis.errors import TrellisError
 
 SUMMARY = "draw the trellis of a sentence: posteriors and Viterbi path"
-EXAMPLE = 'trellis draw runs/demo "the function returns a list" -o trellis.svg'
+EXAMPLE = 'trellis draw demo "the function returns a list" -o trellis.svg'
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from trellis.cli.features import FORMATS, VECTOR, check_format, flat, nested, wo
 from trellis.cli.jobs import each_chunk
 
 SUMMARY = "compute contextual features of every token"
-EXAMPLE = "trellis embed runs/demo -o features.jsonl < text"
+EXAMPLE = "trellis embed demo -o features.jsonl < text"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

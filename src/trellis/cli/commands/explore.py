@@ -14,7 +14,7 @@ from trellis.cli.console import Answer
 from trellis.errors import TrellisError
 
 SUMMARY = "explore one or two trained models in the browser"
-EXAMPLE = "trellis explore runs/demo"
+EXAMPLE = "trellis explore demo"
 LOCAL = "127.0.0.1", "localhost", "::1"
 LARGEST_PORT = 65_535
 MOST_CLIENTS = 64

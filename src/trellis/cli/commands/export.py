@@ -10,7 +10,7 @@ from trellis.errors import TrellisError
 from trellis.registry import find_family, resolve
 
 SUMMARY = "export a model to NumPy, hmmlearn or ARPA"
-EXAMPLE = "trellis export runs/demo -o model.npz"
+EXAMPLE = "trellis export demo -o model.npz"
 
 
 SUFFIXES = {"numpy": (".npz",), "hmmlearn": (".pkl", ".pickle"), "arpa": (".arpa", ".arpa.gz")}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trellis.models.reading import Sentence
 
 SUMMARY = "fill gaps in sentences by exact inference"
-EXAMPLE = 'trellis infill runs/demo "the function ___ a list"'
+EXAMPLE = 'trellis infill demo "the function ___ a list"'
 RANKED = {0: COLUMNS["word"], 1: COLUMNS["probability"]}
 
 

@@ -6,7 +6,7 @@ from trellis.cli.arguments import add_model
 from trellis.cli.console import Answer, Facts
 
 SUMMARY = "show the family, size, corpus and scores of a model"
-EXAMPLE = "trellis info runs/demo --json"
+EXAMPLE = "trellis info demo --json"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

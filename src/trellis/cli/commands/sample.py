@@ -6,7 +6,7 @@ from trellis.cli.arguments import add_device, add_model, positive, seed
 from trellis.cli.console import Answer, Lines
 
 SUMMARY = "sample sentences"
-EXAMPLE = "trellis sample runs/demo -n 3 --seed 1"
+EXAMPLE = "trellis sample demo -n 3 --seed 1"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

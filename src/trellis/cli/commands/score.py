@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trellis.models.reading import Sentence
 
 SUMMARY = "score sentences: log-probability and perplexity"
-EXAMPLE = "trellis score runs/demo < sentences.txt"
+EXAMPLE = "trellis score demo < sentences.txt"
 SENTENCE = {"log_prob": Column("log p", log_prob), "perplexity": COLUMNS["perplexity"], "text": Column("text")}
 TOKEN = {0: COLUMNS["token"], 1: Column("log p", log_prob)}
 

@@ -9,7 +9,7 @@ from trellis.cli.console import Answer, Facts, Table
 from trellis.report.format import COLUMNS, Column, percent, probability, word
 
 SUMMARY = "show the most informative states and their words"
-EXAMPLE = "trellis states runs/demo -n 20"
+EXAMPLE = "trellis states demo -n 20"
 SHOWN = 0.01  # probability of a word or next state in the table; JSON has all that were asked for
 SUMMARIES = {
     "state": COLUMNS["state"],
