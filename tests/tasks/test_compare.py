@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -194,6 +195,19 @@ def test_impossible_tokens_come_first() -> None:
 def test_what_cannot_be_compared(names: list[str], options: dict, sentence: str, runs: Path) -> None:
     with pytest.raises(TrellisError, match=sentence):
         compare([runs / name for name in names], None, None, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"ngram": 5, "interpolate": True}, {"ngram": 2, "split": "none"}, {"dynamic": True}]
+)
+def test_missing_splits_are_found_before_any_work(
+    options: dict, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other.txt").write_text("the dog sees\n" * 9)
+    for work in ("ngram_of", "Dynamic", "score_text"):
+        monkeypatch.setattr(f"trellis.tasks.compare.{work}", Mock(side_effect=AssertionError))
+    with pytest.raises(TrellisError, match=r"no (valid|none) split; it has train"):
+        compare([runs / "lstm"], tmp_path / "other.txt", **options)
 
 
 def test_models_of_one_vocabulary_on_a_text_named_for_both(runs: Path) -> None:

@@ -173,15 +173,17 @@ def compare(
     entries = with_names(models, device)
     if not entries:
         raise TrellisError("There is nothing to compare; pass at least one model.")
-    if ngram:
-        entries.append(ngram_of(entries[0].model, ngram, data))
-    learning = [entry for entry in entries if isinstance(entry.model, GradientModel)]
+    learning, mixes = [entry for entry in entries if isinstance(entry.model, GradientModel)], interpolate or cache
     if dynamic and not learning:
         raise TrellisError("No dynamic evaluation: none of the models has a gradient.")
-    entries += [adapted(entry, data) for entry in learning] if dynamic else []
-    if interpolate and len(entries) < 2:
+    if interpolate and len(entries) + bool(ngram) + dynamic < 2:
         raise TrellisError("Nothing to interpolate; pass at least two models.")
-    mixes = interpolate or cache
+    needed = [split, "valid"] if mixes else [split] if ngram else []
+    for name in needed:
+        split_of(entries[0].model, data, name)  # raises before any work if there is no such split
+    if ngram:
+        entries.append(ngram_of(entries[0].model, ngram, data))
+    entries += [adapted(entry, data) for entry in learning] if dynamic else []
     scored = score_text(entries, data, split, open_vocabulary and not mixes)
     scored += mixtures(scored, score_text(entries, data, "valid"), interpolate, cache) if mixes else []
     spelling = spelling_of(entries[0].model) if open_vocabulary else None
@@ -228,8 +230,9 @@ def with_names(models: Sequence[Model] | Mapping[str, Model], device: str) -> li
 def adapted(entry: Entry, data: Any) -> Entry:
     """A model under dynamic evaluation, with the rate and decay that are best on the validation split."""
     model = entry.model
-    adapting = Dynamic(model, training_text(model, data))
-    how = adapting.choose(split_of(model, data, "valid"))
+    training, valid = training_text(model, data), split_of(model, data, "valid")
+    adapting = Dynamic(model, training)
+    how = adapting.choose(valid)
     return Entry(f"{entry.name}, dynamic", model, (adapting, how))
 
 
