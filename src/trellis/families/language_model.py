@@ -25,6 +25,7 @@ def evaluate(model: LanguageModel, corpus: Corpus, run: RunConfig) -> Scores:
     """Perplexity on every split and bits per character on the last, with n-gram models for comparison, and the mixture
     of the model and the longest n-gram model."""
     order, names = run.batches.order, {n: NAMES.get(n, f"{n}-gram") for n in baseline_orders(corpus, run.eval)}
+    logger.info(f"evaluating on {', '.join(corpus.splits)}, and comparing with n-gram models")
     models = [NGram.fit(corpus.vocab, corpus["train"], n) for n, name in names.items() if name != model.name]
     scored = [(one, held_out(one, corpus, order)) for one in (*models, model)]
     rows = [measure(one, corpus, order, log_probs) for one, log_probs in scored]

@@ -62,6 +62,7 @@ def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
         return with_epochs(run, corpus)
     facts = facts_of(corpus, run.batches.order or corpus.order, device)
     suited = [one for one in candidates(facts) if suits(one, run)] or [plain(facts, run)]
+    logger.info("model.states = auto: timing a few training steps of models of different sizes")
 
     def speed(options: dict[str, Any]) -> float:
         return seconds_per_token(filled(run, options).ordered(corpus.order), corpus, device)
