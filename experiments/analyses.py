@@ -67,7 +67,7 @@ def check_normalisation(model: LanguageModel, batches: Iterable[Batch], contexts
 
 
 def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """The peak bytes of a few training steps on a GPU, without what was allocated before."""
+    """The peak memory of a few training steps on a GPU in bytes, without what was allocated before."""
     if not isinstance(model, HMM) or model.device.type != "cuda":
         return {}
     support = deepcopy(model.params.partition or model.params.support)

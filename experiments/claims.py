@@ -35,9 +35,9 @@ class Claim:
     claim: str
     verdict: str
     ours: str = ""
-    command: str = ""  # by default, those of the tables with our figures
+    command: str = ""  # by default, the commands that print the tables with our figures
     order: list[list[str]] = field(default_factory=list)  # references, or numbers, each list increasing
-    quotes: dict[str, str] = field(default_factory=dict)  # file -> what it says
+    quotes: dict[str, str] = field(default_factory=dict)  # file name -> a passage that the file must contain
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measure the memory of training steps for results that lack it. It does not depend on the weights: no training."""
+"""Measure the memory of training steps for results that lack it. This needs no training: the weights do not matter."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MEMORY = "memory"
 
 
 def lacking(folder: Path) -> list[Path]:
-    """The results whose memory could not be measured."""
+    """The results of runs in which the analysis of memory failed."""
     found = sorted(folder.glob("*.json"))
     return [path for path in found if MEMORY in read_result(path).errors]
 
 
 def measure_memory(experiment: Experiment, path: Path) -> Result:
-    """Add the memory to a result, with the hash of the source that it was measured with."""
+    """Measure the memory of a run and add it to the result, with a hash of the library's present source."""
     result = read_result(path)
     config = experiment.config(result.run, seed=result.seed)
     if not isinstance(config, RunConfig) or not result.is_of(config):

@@ -1,7 +1,7 @@
 """Results as JSON files: configuration, corpus, figures. There are no dates, so the same run gives the same file.
 
-A file has only the options that differ from the defaults of their time. These are in a file of their own, one for each
-family (`results/defaults/hmm.json`), which is written with the first result and never changed."""
+A file has only the options that differ from the stored defaults. These are in a file of their own, one for each family
+(`results/defaults/hmm.json`), which is written with the first result of the family and never changed."""
 
 from __future__ import annotations
 

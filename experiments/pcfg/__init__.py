@@ -1,1 +1,1 @@
-"""Grammars with rules of low rank: perplexity and trees."""
+"""Grammars with low-rank rule probabilities: perplexity and trees."""

@@ -165,8 +165,8 @@ def write_tensors(
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu", checked: bool = False) -> dict[str, Tensor]:
-    """Read every tensor of a safetensors file and verify its checksum. If `checked`, a file without checksum is
-    rejected.
+    """Read every tensor of a safetensors file and verify its checksum. If `checked`, a file without a checksum
+    is rejected.
 
     Files from other programs have no checksum."""
     with _opened(path) as (file, header):
@@ -199,12 +199,12 @@ def check_schema(what: object, found: object, ours: int, advice: str = "create i
 
 
 class _Header(NamedTuple):
-    """The parsed JSON header of a safetensors file, entries in byte order."""
+    """The parsed JSON header of a safetensors file. The entries are sorted by their position in the file."""
 
     entries: dict[str, dict[str, Any]]
     metadata: dict[str, str]
     checksum: str | None
-    checksum_start: int
+    checksum_start: int  # the CRC-32 of the header, with which that of the file begins
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Corpora with the token ids of a `tokenizer.json`, as the package `tokenizers` writes it, so that an HMM can guide the
-model with this tokenizer. Sequences of ids need no package; texts need `tokenizers`."""
+"""Corpora with the token ids of a `tokenizer.json`, a file of the package `tokenizers`. An HMM trained on such a corpus
+can guide any model that uses this tokenizer. Encoding texts needs the package; sequences of ids do not."""
 
 from __future__ import annotations
 

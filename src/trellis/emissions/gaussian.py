@@ -120,8 +120,9 @@ class Gaussian(Emission):
 
     @np.errstate(all="ignore")
     def from_monomials(self, basis: Basis, x: Tensor) -> Array | None:
-        """log p(x | z) as one product with the monomials, which is much faster than the `log_density` of the
-        covariance type; None if it would not be accurate."""
+        """log p(x | z) [N, K] as one matrix product of coefficients and monomials, which is much faster than the
+        `log_density` of the covariance type. None if this would be inaccurate, or if a covariance is not positive
+        definite."""
         monomials, reach = basis.of(x)
         try:
             coefficients, precision = self.kind.coefficients(
@@ -132,7 +133,7 @@ class Gaussian(Emission):
         return (coefficients @ monomials).T if reach * precision <= ACCURATE else None
 
     def moments(self, statistics: Tensor, shift: Tensor) -> Moments:
-        """The moments of statistics, around an origin that is moved by `shift` ([1, F] or [K, F])."""
+        """The moments that `statistics` contain, converted to an origin that is moved by `shift` ([1, F] or [K, F])."""
         features = self.means.shape[1]
         visits, first, second = statistics.split([1, features, statistics.shape[1] - features - 1], 1)
         return Moments(

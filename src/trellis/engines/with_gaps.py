@@ -111,8 +111,8 @@ class Passes:
         return moved, best
 
     def ahead(self, t: int) -> Tensor:
-        """The message of the next step times the likelihoods of its states, [k']. A times this is the message of step
-        t."""
+        """The message of step t + 1 times the scaled likelihoods of its states: [k']. The product of the transition
+        matrix and this vector is the message of step t, up to a constant factor."""
         return self.message(t + 1) * self.weights(t + 1)[0]
 
     def message(self, t: int) -> Tensor:
@@ -153,7 +153,8 @@ class Passes:
 
 
 def best_of(block: Tensor, scores: Tensor) -> Tensor:
-    """For each z', the max over z of scores(z) + log A(z, z'), where A [k, k'] is processed piece by piece: [k']."""
+    """For each column z', the maximum over z of scores[z] + log block[z, z']: [k']. The block [k, k'] of transition
+    probabilities is processed piece by piece."""
     if len(block) <= block.shape[1]:
         parts = block.split(max(1, ENTRIES // len(block)), 1)
         return torch.cat([best_sums(part, scores) for part in parts])

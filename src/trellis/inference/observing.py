@@ -25,11 +25,11 @@ class Observation(NamedTuple):
 
 
 class Sensed(NamedTuple):
-    """The information in the observed values."""
+    """The information about x in the observed values. Here C, D and y have only the observed components."""
 
-    information: Tensor  # C' D^-1 C of each pattern [N, h, h]
-    vectors: Tensor  # C' D^-1 y [S, h]
-    constants: Tensor  # log N(y; 0, D) [S]
+    information: Tensor  # C' D^-1 C of each pattern of observed components [N, h, h]
+    vectors: Tensor  # C' D^-1 y of each step [S, h]
+    constants: Tensor  # log N(y; 0, D) of each step [S]
 
 
 def observe(observation: Observation, values: Tensor) -> Potentials:
@@ -47,7 +47,7 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
 
 
 def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows, and the index of each row among them."""
+    """The distinct rows of a matrix, and the index of each row among them."""
     if bool(seen.all()):
         return seen[:1], torch.zeros(len(seen), dtype=torch.int64, device=seen.device)
     patterns, rows = seen.unique(dim=0, return_inverse=True)
@@ -55,7 +55,7 @@ def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_patterns(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """Compute the information for many patterns at a time, in which unobserved components are padded."""
+    """Compute the information in torch, for many patterns at a time. Unobserved components are padded."""
     order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
     flat, held = values.nan_to_num(0.0)[order], max(1, HELD // (8 * values.shape[1] ** 2))
     information, vectors, constants = [], [], []
@@ -78,7 +78,7 @@ def sense_patterns(observation: Observation, values: Tensor, patterns: Tensor, r
 
 
 def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
-    """root^-1 C and the root of D, for each pattern of observed components [N, p]: [N, p, h], [N, p, p]."""
+    """R^-1 C and R, the Cholesky factor of D, for each pattern of observed components [N, p]: [N, p, h], [N, p, p]."""
     both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
     eye = torch.eye(patterns.shape[-1]).to(observation.noise)
     root = torch.linalg.cholesky(torch.where(both, observation.noise, eye))
@@ -86,7 +86,7 @@ def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_compiled(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """Compute the information for all patterns at once, in compiled code."""
+    """Like `sense_patterns`, but in compiled code, which processes all patterns in one call."""
     (loadings, noise), hidden = observation, observation.loadings.shape[1]
     order, counts = rows.argsort(stable=True), torch.bincount(rows)
     place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows[order]]  # index of a step within its pattern

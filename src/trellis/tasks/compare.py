@@ -237,7 +237,8 @@ def adapted(entry: Entry, data: Any) -> Entry:
 
 
 def training_text(model: LanguageModel, data: Any) -> Split:
-    """A model's training text, as its file names it, or the training split of a Corpus."""
+    """The training text that the model records or, if it records none, the training split of `data`, which must be a
+    Corpus."""
     if "data" not in model.about and isinstance(data, Corpus) and "train" in data.splits:
         return split_of(model, data, "train")
     if "data" not in model.about:

@@ -37,11 +37,11 @@ class State(NamedTuple):
 
 @dataclass
 class Checkpoints:
-    """Saves the state of a learner about once every `seconds`, unless `save` is None."""
+    """Saves the state of a learner about once every `seconds`, unless `save` is None or `seconds` is 0."""
 
     save: Callable[[State], None] | None = None
     seconds: float = 0.0
-    found: State | None = None  # that of an interrupted run
+    found: State | None = None  # the state of an interrupted run
 
     def __post_init__(self) -> None:
         self.saved = time.monotonic()
@@ -65,7 +65,7 @@ def train_crf(
     crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, device: str = "cpu", seed: int = 0,
     checkpoints: Checkpoints | None = None,
 ) -> CRF:  # fmt: skip
-    """Fit the weights to the labels gold [N]; crfsuite supports no real-valued features."""
+    """Fit the weights to the labels `gold` [N]. The learner crfsuite supports no real-valued features."""
     learn = resolve(choose(FAMILY.learners, config.learner or "lbfgs", "train.learner"))
     given = crf.to(device), features.to(device), gold.to(device)
     learn(*given, config, seed, checkpoints or Checkpoints())
@@ -113,7 +113,7 @@ def by_lbfgs(
 
 
 def converged(losses: Sequence[float], tolerance: float) -> bool:
-    """Whether the loss has decreased by less than this fraction in the last iterations."""
+    """Whether the loss has decreased by less than the fraction `tolerance` in the last PERIOD iterations."""
     return len(losses) > PERIOD and losses[-1 - PERIOD] - losses[-1] < tolerance * abs(losses[-1])
 
 
@@ -123,7 +123,7 @@ def tensors_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def equal_curvature(crf: CRF, features: Features, l2: float) -> Tensor:
-    """(2 l2 + p (1 - p) c) ** -1/2 for every weight, where c is the sum of its feature's squares in the text."""
+    """(2 l2 + CURVATURE s) ** -1/2 for every weight, where s is the sum of its feature's squares in the text."""
     counts = features.ids.bincount(minlength=len(crf.first) - 1).to(crf.attribute)
     squares = features.dense.square().sum(0).to(crf.dense)
     moves = torch.full_like(crf.transition[:, 0], features.dense.shape[0] / len(crf.transition))
@@ -135,7 +135,7 @@ def equal_curvature(crf: CRF, features: Features, l2: float) -> Tensor:
 def by_adagrad(
     crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int, checkpoints: Checkpoints
 ) -> None:
-    """AdaGrad on shuffled batches of sentences, each with its share of the penalty."""
+    """AdaGrad on shuffled batches of sentences. The loss of a batch includes its share of the L2 penalty."""
     descent = torch.optim.Adagrad(crf.parameters(), lr=config.lr)
     generator = torch.Generator().manual_seed(seed)
     count = len(features.lengths)
@@ -175,8 +175,8 @@ def restore_adagrad(crf: CRF, descent: torch.optim.Adagrad, generator: torch.Gen
 def by_crfsuite(
     crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int, checkpoints: Checkpoints
 ) -> None:
-    """Train with python-crfsuite, with our ids as names of attributes and labels, and copy its weights. There are no
-    checkpoints."""
+    """Train with python-crfsuite, in which attributes and labels are named by our ids, and copy its weights.
+    `checkpoints` is ignored: an interrupted training starts anew."""
     if crf.dense.numel():
         raise TrellisError("The learner crfsuite supports only sparse features; train real-valued ones with lbfgs.")
     try:

@@ -45,8 +45,8 @@ class LogLinear:
         return self.log_totals().to(self.theta.dtype)
 
     def log_totals(self) -> Tensor:
-        """log sum_x exp(score) of every joint state, [K] in float64, as one product between the joint states of the
-        first and the last layers."""
+        """log sum_x exp(bias_x + sum_m theta[x, m, z_m]) of every joint state z: [K], in float64. It is computed as one
+        matrix product of the two `halves`."""
         shift = self.theta.detach().amax(0)
         left, right = self.halves(shift)
         weight = (self.bias.double() - self.bias.detach().max()).exp()
@@ -54,7 +54,8 @@ class LogLinear:
         return total + outer_sum(shift.double().split(self.sizes))
 
     def halves(self, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """exp(sum_m theta - shift) for the joint states of the first and of the last layers: [V, K'], [V, K'']."""
+        """exp(sum_m (theta - shift)[x, m, z_m]), where the sum is over the first half of the layers, for their K' joint
+        states; the same for the other half with K'' joint states: [V, K'], [V, K'']."""
         layers = (self.theta.double() - shift).exp().split(self.sizes, -1)
         middle = len(layers) // 2
         ones = torch.ones_like(layers[0][:, :1])
@@ -136,8 +137,8 @@ def loud(silence: Tensor) -> Tensor:
 
 
 def floor(dtype: torch.dtype, layers: int) -> float:
-    """A constant added to every a_m(x) of the bound, so that products over layers stay positive and can be divided. The
-    bound remains valid, since this only raises a_m(x)."""
+    """A constant that is added to every factor a_m(y) of the bound in `emission_slope`, so that products over layers
+    stay positive and can be divided by a factor. The bound remains valid, since this only raises a_m(y)."""
     return max(SMALLEST[dtype], torch.finfo(dtype).tiny ** (0.8 / layers))
 
 
@@ -159,9 +160,10 @@ class Slope(NamedTuple):
 def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Tensor) -> Slope:
     """The emission term of the bound, which is concave in theta and bias, and its gradient:
         sum_t [bias_x + sum_mk q (theta_xmk - c) - log sum_y e^bias_y prod_m a_m(y)],
-    where a_m(y) = sum_k q_mk exp(theta_ymk - c_mk), for the words [n] of some tokens and their q and c [n, S].
+    where a_m(y) = sum_k q_mk exp(theta_ymk - c_mk). Each token t has a word x in `words` [n], the state probabilities q
+    in `probs` [n, S], and the tilts c in `tilts` [n, S].
 
-    Since the tilt c is optimal, this is also the gradient of the bound itself."""
+    Since the tilts are optimal, this is also the gradient of the bound itself."""
     shift, peak = emission.theta.amax(0), emission.bias.max()
     prior = (emission.bias - peak).exp()
     tables = [with_floor(*pair) for pair in zip(emission.layers(), shift.split(emission.sizes), strict=True)]

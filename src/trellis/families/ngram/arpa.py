@@ -52,7 +52,7 @@ def write_arpa(model: NGram, path: Path) -> None:
 
 
 def sections(model: NGram) -> Iterator[Iterable[str]]:
-    """The lines of each order."""
+    """For each order, the lines of its section."""
     trie, eos, names = model.trie, model.vocab.eos, list(model.vocab.words)
     log_probs, backoffs = (model.log_probs / LN10).tolist(), (model.backoffs / LN10).tolist()
     backoffs += [0.0] * trie.sizes[-1]
@@ -73,11 +73,11 @@ def sections(model: NGram) -> Iterator[Iterable[str]]:
 
 
 class Level(NamedTuple):
-    """The n-grams of one order as listed in a file."""
+    """The n-grams of one order, as a file lists them."""
 
     words: np.ndarray  # [N, k], numbered as in the file's 1-grams
     log_probs: np.ndarray  # [N], base 10
-    backoffs: np.ndarray  # [N], likewise
+    backoffs: np.ndarray  # [N], base 10
     lines: np.ndarray  # [N], line numbers
 
     def take(self, which: np.ndarray) -> Level:
@@ -222,7 +222,8 @@ class Words(NamedTuple):
 
 
 def find_keys(reader: Reader, trie: Trie, words: Words, level: Level) -> np.ndarray:
-    """The keys [N] of the n-grams in a trie of the lower orders."""
+    """The keys [N] with which the n-grams of one order are added to a trie of the lower orders. Raises if the trie does
+    not contain their prefixes."""
     begins, ends = (level.words,) * 2 if words.cross_sentences else (level.words[:, 1:], level.words[:, :-1])
     odd = (begins == words.begin).any(1) | (ends == words.end).any(1)
     reader.refuse(level, odd, f"{BEGIN} may only begin and {END} only end an n-gram, and neither may occur with {EOS}.")

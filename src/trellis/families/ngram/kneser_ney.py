@@ -100,7 +100,8 @@ def check_order(split: Split, order: int, cross_sentences: bool) -> None:
 
 
 def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
-    """The text in chunks [1, before + n], each preceded by `before` tokens of context."""
+    """The text in chunks of n <= CHUNK tokens, each after the `before` tokens that precede it: [1, before + n]. The
+    first chunk comes after an <eos>."""
     tail = np.full(before, NONE)
     tail[-1:] = vocab.eos
     for begin in range(0, len(split.tokens), CHUNK):
@@ -115,7 +116,8 @@ def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
 
 
 def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, cross_sentences: bool) -> Counted:
-    """The n-grams, one word longer than the longest of the trie, that end in the new part of a chunk."""
+    """The keys and counts of the n-grams that end among the new tokens of a chunk. They are one word longer than the
+    longest n-grams of the trie."""
     before = len(trie.sizes)
     parents, last = trie.walk(text)[-1][0, before - 1 : -1], text[0, before - 1 : -1]
     whole = parents >= 0

@@ -1,4 +1,4 @@
-"""Probabilistic context-free grammars with rules of low rank."""
+"""Probabilistic context-free grammars with low-rank rule probabilities."""
 
 from trellis.registry import Family
 

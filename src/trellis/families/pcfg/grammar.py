@@ -1,4 +1,4 @@
-"""A context-free grammar with rules of low rank, and the mass of its finite trees.
+"""A context-free grammar with low-rank rule probabilities, and the total probability of its finite trees.
 
     p(B C | A) = sum_r u_Ar v_Br w_Cr          p(x | T)          p(root)
 Nonterminals A rewrite to two symbols, each a nonterminal or a preterminal T, which emits a word. `ranks` [N, R] is u,

@@ -16,10 +16,10 @@ ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5
 
 
 class Mask(NamedTuple):
-    """Entry (i, j) is dropped if hash(rows[i] + columns[j]) < rate * 2^32."""
+    """A random mask of R rows and S columns. Entry (i, j) is dropped if hash(rows[i] + columns[j]) < rate * 2^32."""
 
-    rows: Tensor  # [R] int64 below 2^32
-    columns: Tensor  # [S] int64 below 2^32
+    rows: Tensor  # [R] int64 below 2^32: the keys of the rows
+    columns: Tensor  # [S] int64 below 2^32: the keys of the columns
     rate: float
 
     @property
@@ -49,7 +49,7 @@ def keys(seed: int, step: Tensor, purpose: int, ids: Tensor) -> Tensor:
 
 def choose(seed: int, step: Tensor, purpose: int, classes: int, size: int, kept: int) -> Tensor | None:
     """In each of the classes of `size` consecutive ids, the `kept` ids with the largest `keys`, ascending:
-    [classes * kept]; None if there is no kernel for this problem."""
+    [classes * kept]; None if there is no GPU kernel, or if `size` is above LARGEST_CLASS."""
     engine = installed("kernels.mask.triton") if step.is_cuda and size <= LARGEST_CLASS else None
     if engine is None:
         return None
@@ -57,5 +57,6 @@ def choose(seed: int, step: Tensor, purpose: int, classes: int, size: int, kept:
 
 
 def draw_mask(seed: int, step: Tensor, rows: Tensor, columns: Tensor, rate: float) -> Mask:
-    """The mask of one step between the states `rows` [R] and `columns` [S]."""
+    """The mask that drops a share `rate` of the transitions from states `rows` [R] to states `columns` [S]. It is
+    determined by the seed and the step []."""
     return Mask(keys(seed, step, ROWS, rows), keys(seed, step, COLUMNS, columns), rate)

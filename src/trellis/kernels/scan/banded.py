@@ -107,7 +107,8 @@ class Sequences:
         return self.entries[states]
 
     def at_steps(self, table: Array, missing: float) -> Array:
-        """The row of the table that each step observes, or `missing`: [B, T, ...]."""
+        """For each step, the row of the table that it observes: [B, T, ...]. If its observation is missing, every entry
+        of the row is the number `missing`."""
         if self.distinct and len(table) == self.rows.size:
             return table.reshape(*self.rows.shape, *table.shape[1:])
         values = table.take(self.rows, 0, mode="clip")
@@ -272,20 +273,21 @@ class Run:
 
 
 def scaled(table: Array, rate: float) -> tuple[Array, Array]:
-    """The scale, which is the maximum of each row plus the rate, and exp(row - scale)."""
+    """Two arrays: the scale of each row, which is the maximum of the row plus `rate`; and exp(row - scale)."""
     table = np.asfortranarray(table)  # the maximum along the axis of the smallest stride takes ten times as long
     scale = np.maximum(np.maximum.reduce(table, -1), LOWEST) + rate
     return scale, np.exp(table - scale[..., None])
 
 
 def moves_of(columns: Array) -> Array:
-    """The entries of -M_{t+1} in the columns of step t: a view, [..., 2 K^2] -> [..., K, K]."""
+    """A view of the transition matrices -M_{t+1} that a `System` stores in its columns for each step t:
+    [..., 2 K^2] -> [..., K, K]."""
     states = math.isqrt(columns.shape[-1] // 2)
     return columns[..., states:].reshape(*columns.shape[:-1], states, 2 * states - 1)[..., :states]
 
 
 def products(left: Array, right: Array) -> Array:
-    """The sum of left right' over all steps: [..., K], [..., K] -> [K, K]."""
+    """The sum over all steps of the outer product of `left` and `right`: [..., K], [..., K] -> [K, K]."""
     return left.reshape(-1, left.shape[-1]).T @ right.reshape(-1, right.shape[-1])
 
 

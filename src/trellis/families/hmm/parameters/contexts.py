@@ -72,8 +72,8 @@ def grow(tokens: Array, num_symbols: int) -> list[Level]:
 
 
 def gained(ids: Array, above: Array, parents: Array, tokens: Array, num_symbols: int) -> NDArray[np.float64]:
-    """For each context, the log-likelihood ratio of the next symbols given the context and given its parent, minus
-    PRICE for each distinct symbol."""
+    """For each context, the log-likelihood ratio of the symbols that follow it, given the context and given its parent,
+    minus PRICE for each distinct one of these symbols."""
     pairs, counts = following(ids, tokens, num_symbols)
     shorter, their_counts = following(above, tokens, num_symbols)
     contexts, symbols = pairs // num_symbols, pairs % num_symbols
@@ -85,15 +85,16 @@ def gained(ids: Array, above: Array, parents: Array, tokens: Array, num_symbols:
 
 
 def following(ids: Array, tokens: Array, num_symbols: int) -> tuple[Array, Array]:
-    """The pairs (context, next symbol) of a text as ascending numbers, and their counts."""
+    """The distinct pairs of a context and the symbol that follows it, and how often each occurs. A pair is the number
+    context * num_symbols + symbol; the numbers are ascending."""
     where = np.flatnonzero(ids[:-1] >= 0)
     return np.unique(ids[where] * num_symbols + tokens[where + 1], return_counts=True)
 
 
 @torch.no_grad()
 def initialise(params: TableParams, partition: Partition, states: Array) -> None:
-    """Set start and transitions to those of a state sequence, with Witten-Bell smoothing: states back off to their
-    symbol, and symbols to the frequencies of all states."""
+    """Set the start and transition probabilities to those of a state sequence, with Witten-Bell smoothing: the
+    transitions of a state back off to those of all states of its symbol, and these to the frequencies of all states."""
     size, path = partition.num_states, torch.from_numpy(states)
     moves = torch.zeros(size * size).index_add_(0, path[:-1] * size + path[1:], torch.ones(len(path) - 1))
     moves = moves.view(size, size)
@@ -106,6 +107,7 @@ def initialise(params: TableParams, partition: Partition, states: Array) -> None
 
 
 def backed_off(counts: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
-    """(counts + n lower) / (total + n) by row, where n >= 1 is the number of nonzero counts."""
+    """Witten-Bell smoothing: (counts + n lower) / (total + n) for each row, where n >= 1 is the number of nonzero
+    counts, and `lower` are the probabilities to which the row backs off."""
     kinds = (counts > 0).sum(-1, keepdim=True).clamp(min=1)
     return (counts + kinds * lower) / (counts.sum(-1, keepdim=True) + kinds)
