@@ -67,11 +67,14 @@ def test_processes_divide_the_rows_of_every_batch(
     for number in range(processes):
         with patch.object(Job, "size", processes), patch.object(Job, "rank", number):
             parts.append(list(make(split, size).share()))
+    most = max(len(batch.tokens) for batch in make(split, size))
     for whole, *some in zip(make(split, size), *parts, strict=True):
         assert [row for part in some if not part.idle for row in rows(part)] == rows(whole)
         assert {part.num_tokens for part in some} == {whole.num_tokens}
         assert {part[3:5] for part in some} == {whole[3:5]}
         assert all(len(part.tokens) == 1 for part in some if part.idle)
+        shares = [0 if part.idle else len(part.tokens) for part in some]
+        assert max(shares) - min(shares) <= 1 or len(whole.tokens) < most
 
 
 @given(splits(), st.integers(1, 5), st.sampled_from(makers), st.data())

@@ -62,6 +62,12 @@ def test_a_single_document_is_cut_between_sentences(load: Loader) -> None:
     assert last["train"] == ["s89", "x"]
 
 
+def test_fewer_documents_than_splits_are_cut_between_sentences(load: Loader) -> None:
+    corpus = load("".join(f"s{i} x\n" + "\n" * (i == 49) for i in range(100)), min_count=1)
+    sizes = {name: [len(document) for document in as_lists(split, corpus)] for name, split in corpus.splits.items()}
+    assert sizes == {"train": [50, 40], "valid": [5], "test": [5]}
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 @given(
     st.lists(st.lists(st.lists(st.sampled_from(["ab", "aB", "7", "abc", "é"]), min_size=1, max_size=3), min_size=1)),

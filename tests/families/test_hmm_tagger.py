@@ -209,7 +209,10 @@ def test_what_cannot_be_tagged() -> None:
     assert model.tag([]) == []
 
 
-@EVERY
+SHARED = SUPPORTS["sets"][torch.tensor([0, 1, 0, 3, 4, 5, 6])]  # words 2 and 0 have the same states
+
+
+@pytest.mark.parametrize("support", [*SUPPORTS.values(), SHARED], ids=[*SUPPORTS, "shared sets"])
 def test_words_borrow_from_their_kinds(support) -> None:
     """Word 2 has the kind 0, word 3 the kind 1, no other word has a kind."""
     model = tagger(support, params="table", backoff=2.0)

@@ -308,6 +308,18 @@ def test_the_search_stops_at_its_limit(seed: int, states: int, automaton_states:
     np.testing.assert_allclose(expected[tuple(ended.tokens)], max(expected.values()), rtol=EXACT)
 
 
+@pytest.mark.parametrize(("name", "moves", "seed"), [("a phrase", "dense", 1), ("a word", "sparse", 3)])
+def test_a_sentence_that_ends_takes_no_place_among_the_prefixes(name: str, moves: str, seed: int) -> None:
+    """In these problems, one prefix of each length is enough to prove the best sentence."""
+    problem, automaton = small(seed, moves), CASES[name].compile(VOCAB)
+    expected = accepted(problem.sentences, automaton)
+    product = Product(problem.chain, automaton, SENTENCES)
+    best = most_probable_tokens(product, product.begin(), 1)
+    assert best is not None
+    assert best.proved
+    np.testing.assert_allclose(expected[tuple(best.tokens)], max(expected.values()), rtol=EXACT)
+
+
 @pytest.mark.parametrize("name", ["anything", "a phrase", "at most"])
 def test_the_end_may_have_any_id(name: str) -> None:
     """The most probable sentence is the same if <eos> is the first token instead of the last."""

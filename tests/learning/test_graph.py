@@ -70,6 +70,16 @@ def test_each_shape_and_choice_has_a_graph(work: Work) -> None:
     assert len(work.calls) == 3 * (PATIENCE + 1)
 
 
+@pytest.mark.parametrize("steady", [True, False])
+def test_the_work_and_its_caller_wait_for_each_other(work: Work, steady: bool) -> None:
+    """Without this, a GPU may read numbers before they are written."""
+    run(work, [1.0], steady=steady)
+    own: Any = work.graphed.stream
+    caller: Any = torch.cuda.current_stream()
+    own.wait_stream.assert_called_once_with(caller)
+    caller.wait_stream.assert_called_once_with(own)
+
+
 def test_other_work_is_never_captured(work: Work) -> None:
     for _ in range(5):
         assert run(work, [1.0], steady=False) == [2.0]

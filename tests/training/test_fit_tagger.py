@@ -185,10 +185,11 @@ def test_a_slice_of_the_english_web_treebank(tmp_path: Path) -> None:
 
 
 def test_the_sentences_of_an_untagged_text(tmp_path: Path, tagged_data: None) -> None:
-    (tmp_path / "plain.txt").write_text("".join(f"w{i} x\n" for i in range(40)))
+    sentences = [[f"w{i}", "x"][: 1 + i % 2] for i in range(40)]  # of one word, and of two
+    (tmp_path / "plain.txt").write_text("".join(" ".join(words) + "\n" for words in sentences))
     config = run_config(to_tables(CONFIG), ["data.source=toy", f"data.untagged={tmp_path / 'plain.txt'}"])
     found = read(config).untagged
-    assert found == [[f"w{i}", "x"] for i in range(40)]
+    assert found == sentences
 
 
 @pytest.mark.parametrize(("states", "wanted"), [(7, 7), (0, 4)])
