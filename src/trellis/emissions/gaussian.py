@@ -85,14 +85,15 @@ class Gaussian(Emission):
 
     @cached_property
     def basis(self) -> Basis | None:
-        """The monomials around the origin; None on a GPU, with gradients, or if each state has its own origin."""
+        """A `Basis` around the origin. None if each state has its own origin, if the origin is not a small float64
+        tensor on a CPU, or if a parameter requires gradients."""
         if self.given_basis is not None and self.origin is self.given_basis.origin:
             return self.given_basis
         plain = isinstance(light(self.origin, self.means, self.covars)[0], np.ndarray) and len(self.origin) == 1
         return Basis(self.kind, self.origin) if plain else None
 
     def basis_of(self, x: Tensor) -> Basis | None:
-        """The basis, if the monomials of x [N, F] can be kept."""
+        """The basis, or None if the monomials of x [N, F] are not kept."""
         few = x.numel() * x.shape[1] <= KEPT and x.dtype is torch.float64 and not x.is_cuda and not x.requires_grad
         return self.basis if few and len(x) else None
 

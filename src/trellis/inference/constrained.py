@@ -206,8 +206,9 @@ class Product:
         return found, others.log()
 
     def reached(self, position: Position, messages: Messages) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """For every class of next tokens, the row of its message, and exp(its scale - the largest scale): [B, C] each.
-        For every sequence, whether it may end, and the largest scale: [B] each."""
+        """For each sequence and each class of next tokens: the row of the message of the pair (t, s) to which a token
+        of the class leads, and exp(scale of this message - largest scale), [B, C] each. For each sequence: whether it
+        may end here, and the largest scale, [B] each. If the sequence may end, the largest scale is at least 0."""
         _, steps, states = position
         rows = self.lattice.rows(steps.unsqueeze(-1) + 1, self.lattice.after[states])
         ends, scales = self.lattice.may_end(steps, states), messages.scales[rows]

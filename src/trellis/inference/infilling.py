@@ -120,13 +120,13 @@ class Search:
         return torch.where(better, tokens, first.tokens), torch.maximum(log_probs, first.log_probs)
 
     def begin(self) -> Partial:
-        """Read every sentence up to its first gap."""
+        """Partial fillings without words: every sentence is read up to its first gap."""
         sentence = torch.arange(len(self.tokens), device=self.tokens.device)
         steps = self.tokens[:, : int(self.gaps[:, 0].max()) + 1]
         return self.read(sentence, self.gaps[:, :0], self.chain.prior, steps, self.gaps[:, 0] + 1)
 
     def advance(self, partial: Partial, row: Tensor, words: Tensor) -> Partial:
-        """Read on from each gap, now filled, to the next one."""
+        """The partial fillings after reading each sentence from a gap, which now has a word, to the next gap."""
         sentence, gap = partial.sentence[row], partial.words.shape[1]
         here, there = self.gaps[sentence, gap], self.gaps[sentence, gap + 1]
         steps = here.unsqueeze(-1) + torch.arange(int((there - here).max()) + 1, device=here.device)
@@ -136,7 +136,8 @@ class Search:
         return found._replace(log_probs=found.log_probs + partial.log_probs[row])
 
     def read(self, sentence: Tensor, words: Tensor, prior: Belief, tokens: Tensor, lengths: Tensor) -> Partial:
-        """Read tokens that end in a gap. The belief predicts the state at the gap from the tokens before it."""
+        """The partial fillings after reading `tokens` [n, L], of which each row ends in a gap. Their beliefs are
+        distributions of the state at this gap, given the tokens before it; `log_probs` are those of `tokens` alone."""
         log_norms, belief = score(prior, self.chain.transition, self.chain.emission.potentials(tokens), lengths)
         states = to_dense(belief, self.chain.transition.num_states)
         return Partial(sentence, words, states, log_norms.sum(-1, dtype=torch.float64))

@@ -126,7 +126,7 @@ def run_section(config: Path, model: PersistedModel) -> Markup:
 
 
 def trained_for(training: dict[str, Any]) -> str:
-    """The duration of the training, in every unit that is known."""
+    """The epochs, steps, tokens and time of the training, as text; unknown ones are left out."""
     known = [f"{whole(training[key])} {key}s" for key in ("epoch", "step") if training.get(key)]
     known += [f"{whole(training['tokens'])} tokens"] if training.get("tokens") else []
     return ", ".join([*known, *[duration(training["seconds"])] * ("seconds" in training)])

@@ -16,7 +16,8 @@ class NGramViews(LanguageViews):
     model: NGram
 
     def ngrams(self, prompt: str, top: int) -> Answer:
-        """The most probable next words, each with the length of the longest n-gram that ends with it."""
+        """The most probable words after a prompt. Each has the length of the longest n-gram of the model that consists
+        of the last words of the prompt and this word."""
         answer, model = self.predict(prompt, top), self.model
         state = model.start(1)
         if prompt.strip():

@@ -7,8 +7,9 @@ solve, have the weights c_k over ranks, and the preterminals the weights f_k:
     c_k = S_k G'^T + (c_k h) G^T           c_0 begins with the root's ranks instead of S_0 G'^T
     f_k = S_k w_P^T + (c_k h) v_P^T        p(x_0 .. x_k ...) = sum_T f_k(T) p(x_k | T)
     S_k = sum_{i < k} c_i * left[i, k]
-When a node is completed at k, its sibling begins there. The siblings of the nodes above it are still to come, and each
-contributes h.
+Here left[i, k] [R] is the inside weight of words i to k - 1 as a left child, G and G' are those of `Grammar`, and v_P
+and w_P are its `left_words` and `right_words`. When a node is completed at k, its sibling begins there. The siblings of
+the nodes above it are still to come, and each contributes h.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ COPIES = 3  # of all spans in memory when a word is added
 
 
 class Closure:
-    """The linear maps between S, c and f of a grammar."""
+    """The linear maps of a grammar from the weights S of right children to c and f (see the module's docstring)."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar, later = grammar, grammar.finite.right.double()
@@ -41,7 +42,8 @@ class Closure:
         self.first_words = grammar.root_words + (self.first * self.later) @ grammar.left_words.T
 
     def follow(self, expected: Tensor) -> tuple[Tensor, Tensor]:
-        """c [..., R] and f [..., P] from S [..., R]."""
+        """The weights of the nodes [..., R] and of the preterminals [..., P] that begin at a word, from those of the
+        right children that begin there [..., R]."""
         nodes = expected @ self.step
         return nodes, expected @ self.grammar.right_words.T + (nodes * self.later) @ self.grammar.left_words.T
 
@@ -138,14 +140,14 @@ class Prefix(NamedTuple):
         )
 
     def where(self, mask: Tensor, other: Prefix) -> Prefix:
-        """The sentences of this state where the mask [B] is true, else those of the other one."""
+        """The state of B sentences: from this state where the mask [B] is true, from `other` elsewhere."""
         lengths = torch.where(mask, self.lengths, other.lengths)
         size = max(int(lengths.max()), 0) if len(lengths) else 0
         both = zip(self.aligned(size), other.aligned(size), strict=True)
         return Prefix(*(torch.where(mask.view(-1, *[1] * (one.dim() - 1)), one, two) for one, two in both))
 
     def rows(self, count: int) -> Prefix:
-        """The first sentences."""
+        """The state of the first `count` sentences."""
         return Prefix(*(value[:count] for value in self))
 
     def forecast(self, grammar: Grammar, eos: int) -> Tensor:
@@ -193,7 +195,8 @@ def check_spans(left: Tensor) -> None:
 
 
 def column(state: Prefix, grammar: Grammar, probs: Tensor, scale: Tensor) -> Any:
-    """The spans that end with a new word, widest first: their values g and left [B, R], and their scales [B]."""
+    """The spans that end with a new word, widest first: lists of their inside weights [B, R], of their weights as left
+    children [B, R], and of their logarithmic scales [B]."""
     insides, lefts = [torch.zeros_like(probs @ grammar.left_words)], [probs @ grammar.left_words]
     rights, scales = [probs @ grammar.right_words], [scale]
     for start in range(state.left.shape[1] - 1, -1, -1):
