@@ -13,6 +13,7 @@ from toy_experiment import share_paper
 from experiments.__main__ import main
 from experiments.lds_for_text import vectors
 from experiments.lds_for_text.dense_system import DenseSystem
+from experiments.universal import MAPS
 from lds_oracle import markov_text
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
@@ -78,10 +79,7 @@ def test_a_classifier_sees_neighbours_of_the_same_sentence() -> None:
 def test_a_text_has_the_words_of_several_corpora(tmp_path: Path, monkeypatch) -> None:
     tagged = Tagged([["Cats", "1990"]], [["NNS", "CD"]])
     monkeypatch.setattr(vectors, "load_tagged", lambda name, split: tagged)
-    maps = tmp_path / "data" / "tagset_maps"
-    maps.mkdir(parents=True)
-    (maps / "en-ptb.map").write_text("NNS\tNOUN\nCD\tNUM\n")
-    monkeypatch.setenv("TRELLIS_DATA", str(maps.parent))
+    monkeypatch.setitem(MAPS, "penn", lambda: {"NNS": "NOUN", "CD": "NUM"})
     (tmp_path / "train.txt").write_text("a dog\nbarks\n")
     for split in ("valid", "test"):
         (tmp_path / f"{split}.txt").write_text("a dog\n")
