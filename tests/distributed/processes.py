@@ -1,4 +1,6 @@
-"""Functions run in several connected processes, forked from this one, as torchrun would start them."""
+"""Functions run in several connected processes, forked from this one, as torchrun would start them.
+
+A process that has used a GPU cannot be forked. On such a machine, run these tests alone: `pytest tests/distributed`."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from trellis import distributed
@@ -32,6 +35,8 @@ def environment(rank: int, size: int, port: int) -> dict[str, str]:
 
 def together(size: int, work: Callable[[], Any], seconds: float = 180.0, joined: bool = True) -> list[Any]:
     """What `work` returns, or the exception it raises, in each of `size` processes, connected if `joined`."""
+    if torch.cuda.is_initialized():
+        pytest.skip("this process has used a GPU, so it cannot be forked; run tests/distributed alone")
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         where = [environment(rank, size, port) | {"TRELLIS_TIMEOUT": str(seconds)} for rank in range(size)]

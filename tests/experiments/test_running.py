@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from toy_experiment import make_experiment, read, run
 
 from experiments import analyses
@@ -183,6 +184,7 @@ def test_memory_is_measured_later_where_it_failed(toys: Path, capsys: pytest.Cap
         patch.setitem(COMMON.analyses, "memory", lambda *given: 1 / 0)
         assert run(toys, of="small") == 1
     before = read(toys, "small.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["memory", str(toys)]) == 2
     assert "on a GPU" in capsys.readouterr().err
     monkeypatch.setattr(analyses, "memory", lambda model, config, corpus: {"memory": 5e8})

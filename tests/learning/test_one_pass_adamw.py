@@ -14,21 +14,22 @@ from trellis.testing.close import assert_close
 
 SIZES = (3,), (5, 7), (2,)
 TOLERANCE = 1e-5
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # without a GPU, kernels are interpreted
 
 
 def trained(fused: bool, averaged: bool, max_norm: float) -> tuple[list[torch.Tensor], list[torch.Tensor], list[float]]:
     """Weights, their averages and the norms of the gradients, after steps in which some weights have no gradient."""
     generator = torch.Generator().manual_seed(0)
-    weights = [nn.Parameter(torch.randn(size, generator=generator)) for size in SIZES]
+    weights = [nn.Parameter(torch.randn(size, generator=generator).to(DEVICE)) for size in SIZES]
     optimizer = AdamW(weights, TrainConfig(lr=0.1, beta1=0.8, beta2=0.95, weight_decay=0.2))
     if fused:
         optimizer.kernels = installed("kernels.adamw.triton")
-        optimizer.param_groups[0]["lr"] = torch.tensor(0.1)
+        optimizer.param_groups[0]["lr"] = torch.tensor(0.1, device=DEVICE)
     average, norms = WeightAverage(weights, 0.3) if averaged else None, []
     for step in range(4):
         for number, weight in enumerate(weights):
             has_gradient = number != 1 or step % 2
-            weight.grad = torch.randn(weight.shape, generator=generator) if has_gradient else None
+            weight.grad = torch.randn(weight.shape, generator=generator).to(DEVICE) if has_gradient else None
         if average:
             average.prepare(step)
         norms.append(float(optimizer.update(max_norm, average)))

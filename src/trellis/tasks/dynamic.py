@@ -4,6 +4,7 @@ A segment is scored before the step that learns from it, so the probabilities of
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ class Dynamic:
         model, state = self.model, self.model.start(1)
         for batch in batches:
             batch = batch.to(model.device)
-            with torch.enable_grad():
+            with torch.enable_grad(), without_cudnn():
                 log_probs, after = model.score(batch.tokens, model.reset(state, batch.fresh), batch.lengths)
                 loss = -log_probs.sum() / batch.lengths.sum()
                 gradients = torch.autograd.grad(loss, self.weights, materialize_grads=True)
@@ -115,6 +116,16 @@ class Dynamic:
 
         rate = best([STATIC, *(Adaptation(rate) for rate in RATES)]).rate
         return best(Adaptation(rate, decay) for decay in (0.0, *DECAYS)) if rate else STATIC
+
+
+@contextmanager
+def without_cudnn() -> Iterator[None]:
+    """A context in which recurrent networks do not use cuDNN, whose gradients require training mode (with dropout)."""
+    enabled, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = enabled
 
 
 def beginning(split: Split, tokens: int) -> Split:

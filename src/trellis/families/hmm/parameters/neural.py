@@ -161,8 +161,8 @@ class NeuralParams(WordParams):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of matrix products: low precision only in training on a GPU."""
-        low = self.training and self.words.is_cuda
+        """The dtype of matrix products: low precision only in training on a GPU, for parameters in float32."""
+        low = self.training and self.words.is_cuda and self.words.dtype is torch.float32
         return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
 
     def parts(self, draw: Draw = WHOLE) -> Parts:
