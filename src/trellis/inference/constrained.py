@@ -83,12 +83,12 @@ class Product:
                 "than fit into memory; shorten the sentences or simplify the constraint."
             )
         self.likelihoods = Likelihoods.of(chain.emission) if likelihoods is None else likelihoods
-        self.emission = Classed(self.likelihoods, self.lattice.classes, self.lattice.after.shape[1])
+        self.emission = Classed(self.likelihoods, self.lattice.classes, self.lattice.after.shape[1], self.device)
         self.totals = self.emission.totals()  # p(a token of the class | z): [C, K]
         self.sums = self.lattice.labels.to(self.dtype) @ self.totals  # p(a token of the label | z): [L, K]
         self.ends = torch.ones_like(self.prior[0])
         if span.end is not None:
-            self.ends = self.likelihoods.rows(torch.tensor([span.end], device=self.device))[0]
+            self.ends = self.likelihoods.rows(torch.full((1,), span.end, device=self.device))[0]
         self.side_by_side, self.calls = self.device.type != "cpu", Counter[Hashable]()
         self.graphs: dict[Hashable, replay.Replay] = {}
         self.messages = self.compute(self.sums, relaxed=False)
@@ -114,7 +114,8 @@ class Product:
         scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
         found = Messages(values, scales)
         if not relaxed:
-            values[self.lattice.sure], scales[self.lattice.sure] = 1.0, 0.0
+            values.index_fill_(0, self.lattice.sure, 1.0)
+            scales.index_fill_(0, self.lattice.sure, 0.0)
         for rows, after, edges in self.lattice.stages(every=relaxed):
             before, scale = self.joined(Messages(values[after], scales[after]), edges, weights, relaxed)
             values[rows], scales[rows] = self.moves.backward(before), scale
@@ -124,9 +125,9 @@ class Product:
         """b_t(s, z) of n pairs (t, s), divided by exp of its log-scale, and this log-scale: [n, K], [n]."""
         if self.is_narrow(steps):
             return self.before_side_by_side(steps, states)
-        source, edge = self.lattice.edges_of(states)
+        begins, source, edge = self.lattice.edges_of(states)
         target = self.lattice.rows(steps[source] + 1, self.lattice.target[edge])
-        edges = Edges(self.lattice.may_end(steps, states), source, target, self.lattice.label[edge])
+        edges = Edges(self.lattice.may_end(steps, states), begins, source, target, self.lattice.label[edge])
         return self.joined(self.messages, edges, self.sums)
 
     def before_side_by_side(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,18 +139,18 @@ class Product:
         top = top.masked_fill(top == -torch.inf, 0.0)
         factor = (scales - top.unsqueeze(-1)).exp().to(self.dtype).unsqueeze(-1)
         found = (self.sums[label] * self.messages.values[rows] * factor).sum(1)
-        found += (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
+        found += torch.where(ends, -top, -torch.inf).exp().to(self.dtype).unsqueeze(-1) * self.ends
         peak = found.amax(-1)
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
 
     def joined(self, messages: Messages, edges: Edges, weights: Tensor, relaxed: bool = False) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
-        ends, source, target, label = edges
+        ends, _, source, target, label = edges
         scales = messages.scales[target]
         top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
         top = top.masked_fill(top == -torch.inf, 0.0)
         factor = (scales - top[source]).exp().to(self.dtype).unsqueeze(-1)
-        found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
+        found = torch.where(ends, -top, -torch.inf).exp().to(self.dtype).unsqueeze(-1) * self.ends
         for some in slices(len(source), ENTRIES // found.shape[1]):
             terms = messages.values[target[some]].mul_(weights[label[some]]).mul_(factor[some])
             if relaxed:
@@ -176,7 +177,7 @@ class Product:
         ahead = self.moves.forward(normalised(joint))
         if context:
             return position._replace(ahead=ahead), total.double().log()
-        states = self.lattice.after[position.states, self.lattice.classes[tokens]]
+        states = self.lattice.after[position.states, self.emission.classes[tokens]]
         return Position(ahead, position.steps + 1, states), total.double().log()
 
     def log_prob(self, position: Position) -> Tensor:
@@ -238,7 +239,7 @@ class Product:
     def corrections_of(self, position: Position, tokens: Tensor) -> Tensor:
         """log p(constraint | tokens so far, next token) for some next tokens: [B, n] -> [B, n]."""
         rows, _, ends, _ = self.reached(position, self.messages)
-        rows = rows.gather(1, self.lattice.classes[tokens])  # [B, n]
+        rows = rows.gather(1, self.emission.classes[tokens])  # [B, n]
         joint = position.ahead.unsqueeze(1) * self.likelihoods.rows(tokens.flatten()).unflatten(0, tokens.shape)
         alone, total = joint.sum(-1), (joint * self.messages.values[rows]).sum(-1)
         found = total.log().double() + self.messages.scales[rows] - alone.log().nan_to_num(neginf=0.0)
@@ -255,7 +256,7 @@ class Product:
         bounds = self.peaks[rows].log() + self.messages.scales[rows]
         if self.span.end is not None:  # the last class
             bounds[:, -1] = torch.where(ends, 0.0, -torch.inf).double()
-        return bounds[:, self.lattice.classes]
+        return bounds[:, self.emission.classes]
 
     @cached_property
     def peaks(self) -> Tensor:
@@ -267,7 +268,7 @@ class Product:
         conditional on the state that emits the token."""
         rows, factor, ends, top = self.reached(position, self.messages)
         onward = self.totals[:, states].T * self.messages.values[rows, states.unsqueeze(-1)] * factor
-        ending = self.ends[states] * ends * (-top).exp()
+        ending = self.ends[states] * torch.where(ends, -top, -torch.inf).exp()
         return torch.cat([onward, ending.unsqueeze(-1)], -1)
 
     def replayed(self, function: Callable[..., Any], *problem: Any) -> Any:
