@@ -291,8 +291,8 @@ def test_a_probability_below_the_smallest_number_in_float64() -> None:
     chain = Chain(Belief(even[:1]), Dense(even), Categorical(table, None, 2))
     product = Product(chain, contains("a", 100).compile(VOCAB), Span(0, 100, END))
     expected = 100 * np.log(1e-4) + np.log(0.2499)
-    for side_by_side in (False, True):
-        product.side_by_side = side_by_side
+    for narrow in (False, True):
+        product.side_by_side = narrow
         np.testing.assert_allclose(product.log_prob(product.begin()), expected, rtol=1e-6)
     assert sample(product, product.begin(2), seeded(0)) == [[0] * 100] * 2
 
