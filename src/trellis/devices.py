@@ -179,12 +179,13 @@ def draw_uniform(
 
 
 def together(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """Copies of several arrays on a device, with a single transfer. No number is larger than eight bytes."""
+    """Copies of several arrays of int64 or bool on a device, with a single transfer."""
     starts = np.cumsum([0, *(-(-array.nbytes // 8) * 8 for array in arrays)]).tolist()
     buffer = torch.empty(starts.pop(), dtype=torch.uint8)
     for start, array in zip(starts, arrays, strict=True):
         buffer.numpy()[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    moved = buffer.to(device)
-    kinds = [torch.from_numpy(np.empty(0, array.dtype)).dtype for array in arrays]
-    parts = zip(starts, arrays, kinds, strict=True)
-    return [moved[start : start + array.nbytes].view(kind).view(array.shape) for start, array, kind in parts]
+    moved, found = buffer.to(device), list[Tensor]()
+    for start, array in zip(starts, arrays, strict=True):
+        kind = torch.bool if array.dtype == bool else torch.int64
+        found.append(moved[start : start + array.nbytes].view(kind).view(array.shape))
+    return found

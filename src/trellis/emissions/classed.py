@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ class Likelihoods(ABC):
 
     def __init__(self, emission: SymbolEmission) -> None:
         self.emission, self.num_states, self.num_symbols = emission, emission.num_states, emission.num_symbols
+        self.graphs: dict[Hashable, Any] = {}  # CUDA graphs that prepare constraints
 
     @classmethod
     def of(cls, emission: SymbolEmission) -> Likelihoods:

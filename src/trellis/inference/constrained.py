@@ -30,14 +30,16 @@ from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines import replay
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
-from trellis.inference.constrained_lattice import Edges, Lattice, Span
+from trellis.inference.constrained_lattice import Edges, Lattice, Span, Stages
 from trellis.inference.queries import Chain, normalised
 from trellis.kernels.lse.tiled import slices
-from trellis.transitions import Dense
+from trellis.kernels.optional import installed
+from trellis.transitions import Dense, Transition
 
 LARGEST = 1 << 30  # numbers in the stored messages
 ENTRIES = 1 << 24  # temporary numbers in memory at a time
 PATIENCE, GRAPHS = 8, 8  # calls with the same shapes before a CUDA graph is made; largest number of graphs
+LARGER = 16  # the factor by which the graphs of preparation may be larger than others
 
 
 class Position(NamedTuple):
@@ -108,18 +110,10 @@ class Product:
         return self.compute(self.label_best(), relaxed=True)
 
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
-        """The messages of all pairs, from the last step to the first. With `relaxed`, maxima over tokens replace
-        sums."""
-        values = self.prior.new_zeros(self.lattice.size + 1, self.transition.num_states)
-        scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
-        found = Messages(values, scales)
-        if not relaxed:
-            values.index_fill_(0, self.lattice.sure, 1.0)
-            scales.index_fill_(0, self.lattice.sure, 0.0)
-        for rows, after, edges in self.lattice.stages(every=relaxed):
-            before, scale = self.joined(Messages(values[after], scales[after]), edges, weights, relaxed)
-            values[rows], scales[rows] = self.moves.backward(before), scale
-        return found
+        """The messages of all pairs. With `relaxed`, maxima over tokens replace sums."""
+        sure = self.lattice.sure[:0] if relaxed else self.lattice.sure
+        problem = weights, self.ends, sure, self.lattice.stages(every=relaxed), self.lattice.size, relaxed
+        return prepared(self, problem) if self.moves is self.transition else messages_of(self.moves, *problem)
 
     def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of n pairs (t, s), divided by exp of its log-scale, and this log-scale: [n, K], [n]."""
@@ -128,7 +122,7 @@ class Product:
         begins, source, edge = self.lattice.edges_of(states)
         target = self.lattice.rows(steps[source] + 1, self.lattice.target[edge])
         edges = Edges(self.lattice.may_end(steps, states), begins, source, target, self.lattice.label[edge])
-        return self.joined(self.messages, edges, self.sums)
+        return joined(self.messages, edges, self.sums, self.ends)
 
     def before_side_by_side(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """`before` for all edges at a time, without waiting for the device."""
@@ -142,23 +136,6 @@ class Product:
         found += torch.where(ends, -top, -torch.inf).exp().to(self.dtype).unsqueeze(-1) * self.ends
         peak = found.amax(-1)
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
-
-    def joined(self, messages: Messages, edges: Edges, weights: Tensor, relaxed: bool = False) -> tuple[Tensor, Tensor]:
-        """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
-        ends, _, source, target, label = edges
-        scales = messages.scales[target]
-        top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
-        top = top.masked_fill(top == -torch.inf, 0.0)
-        factor = (scales - top[source]).exp().to(self.dtype).unsqueeze(-1)
-        found = torch.where(ends, -top, -torch.inf).exp().to(self.dtype).unsqueeze(-1) * self.ends
-        for some in slices(len(source), ENTRIES // found.shape[1]):
-            terms = messages.values[target[some]].mul_(weights[label[some]]).mul_(factor[some])
-            if relaxed:
-                found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
-            else:
-                found.index_add_(0, source[some], terms)
-        peak = found.amax(-1)
-        return found.div_(peak.masked_fill(peak == 0, 1.0).unsqueeze(-1)), top + peak.double().log()
 
     def begin(self, batch: int = 1, start: int | None = None) -> Position:
         """The position before the first token. `start` is the initial state of the automaton, if it has several."""
@@ -290,6 +267,61 @@ class Product:
         if not self.side_by_side or not len(self.lattice.label):  # no edges: only the empty sentence is accepted
             return False
         return len(steps) * self.lattice.side_by_side[0].shape[1] * self.transition.num_states <= ENTRIES
+
+
+def prepared(product: Product, problem: tuple[Any, ...]) -> Messages:
+    """`messages_of`, which a CUDA graph computes from the second problem of the same shape on. The graphs read the
+    transition matrix of the model where it is, and are kept with the likelihoods of the model."""
+    moves, graphs = product.moves, product.likelihoods.graphs
+    if not isinstance(moves, Dense):
+        return messages_of(moves, *problem)
+    room = replay.Room(graphs, LARGER)
+    size = max(product.lattice.size * moves.num_states, LARGER * replay.BUDGET // GRAPHS)
+    try:
+        return replay.replayed(f"messages {id(moves)}", partial(messages_of, moves), problem, size, room)
+    except torch.cuda.OutOfMemoryError:
+        graphs.clear()
+        return messages_of(moves, *problem)
+
+
+def messages_of(
+    moves: Transition, weights: Tensor, ending: Tensor, sure: Tensor, stages: Stages, size: int, relaxed: bool
+) -> Messages:
+    """The messages of all pairs, from the last step to the first; those of the `sure` rows are one. `ending` [K] is
+    p(<eos> | z). The device is never waited for."""
+    values = ending.new_zeros(size + 1, len(ending)).index_fill_(0, sure, 1.0)
+    scales = torch.full((size + 1,), -torch.inf, dtype=torch.float64, device=ending.device).index_fill_(0, sure, 0.0)
+    for row, after, number in stages.order:
+        found, levels = joined(Messages(values[after:], scales[after:]), stages.edges[number], weights, ending, relaxed)
+        values[row : row + len(found)], scales[row : row + len(found)] = moves.backward(found), levels
+    return Messages(values, scales)
+
+
+def joined(
+    messages: Messages, edges: Edges, weights: Tensor, ending: Tensor, relaxed: bool = False
+) -> tuple[Tensor, Tensor]:
+    """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
+    if kernels := edge_kernels(ending):
+        return kernels.joined(*messages, edges, weights, ending, relaxed)
+    ends, _, source, target, label = edges
+    scales = messages.scales[target]
+    top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    factor = (scales - top[source]).exp().to(ending.dtype).unsqueeze(-1)
+    found = torch.where(ends, -top, -torch.inf).exp().to(ending.dtype).unsqueeze(-1) * ending
+    for some in slices(len(source), ENTRIES // found.shape[1]):
+        terms = messages.values[target[some]].mul_(weights[label[some]]).mul_(factor[some])
+        if relaxed:
+            found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
+        else:
+            found.index_add_(0, source[some], terms)
+    peak = found.amax(-1)
+    return found.div_(peak.masked_fill(peak == 0, 1.0).unsqueeze(-1)), top + peak.double().log()
+
+
+def edge_kernels(probs: Tensor) -> Any:
+    """The compiled code that joins edges on a GPU; None elsewhere."""
+    return installed("kernels.edges.triton") if probs.is_cuda else None
 
 
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -41,9 +41,16 @@ class Edges(NamedTuple):
 class Stage(NamedTuple):
     """The pairs (t, s) of one t whose messages are computed together."""
 
-    rows: slice  # of their messages
-    after: slice  # rows of the messages of t + 1, to which the targets are relative
-    edges: Edges
+    row: int  # of their first message; the others follow
+    after: int  # the first row of t + 1, to which the targets are relative
+    edges: int  # which of the edges
+
+
+class Stages(NamedTuple):
+    """The stages in the order of their computation. Many of them have the same edges."""
+
+    order: tuple[Stage, ...]
+    edges: tuple[Edges, ...]
 
 
 class Onward(NamedTuple):
@@ -108,21 +115,19 @@ class Lattice:
         self.places = np.empty(kept.shape, np.int64)
         self.places[:, order] = np.where(kept, kept.cumsum().reshape(kept.shape) - 1, self.size)
 
-    def stages(self, every: bool) -> Iterator[Stage]:
+    def stages(self, every: bool) -> Stages:
         """The pairs of each t > 0, from the last t to the first: all pairs if `every`, otherwise only those whose state
         is not certain. The messages of t = 0 are never used."""
-        chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], list[np.ndarray]]()
+        chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], int]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
-        steps = [t for t in range(self.span.most, 0, -1) if chosen[t].any()]
-        keys = [(self.kept[t : t + 2].tobytes(), t in self.span.ends) for t in steps]
-        for t, key in zip(steps, keys, strict=True):
-            if key not in known:
-                known[key] = self.edges_between(chosen[t], t, bounds)
-        moved = iter(together([array for arrays in known.values() for array in arrays], self.device))
-        edges = {key: Edges(*islice(moved, len(Edges._fields))) for key in known}
-        for t, key in zip(steps, keys, strict=True):
-            first = bounds[t]
-            yield Stage(slice(first, first + len(edges[key].ends)), slice(bounds[t + 1], bounds[t + 2]), edges[key])
+        order, arrays = list[Stage](), list[np.ndarray]()
+        for t in range(self.span.most, 0, -1):
+            if chosen[t].any():
+                key = self.kept[t : t + 2].tobytes(), t in self.span.ends
+                arrays += self.edges_between(chosen[t], t, bounds) if key not in known else ()
+                order.append(Stage(bounds[t], bounds[t + 1], known.setdefault(key, len(known))))
+        moved = iter(together(arrays, self.device))
+        return Stages(tuple(order), tuple(Edges(*islice(moved, len(Edges._fields))) for _ in known))
 
     def edges_between(self, chosen: np.ndarray, t: int, bounds: Sequence[int]) -> list[np.ndarray]:
         """The edges from the chosen states of one t into pairs of the next t."""
