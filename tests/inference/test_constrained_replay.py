@@ -132,6 +132,18 @@ def test_few_graphs_of_preparation_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
     assert likelihoods.graphs
 
 
+def test_each_transition_matrix_has_its_own_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, automaton = on_device(small(2).chain), CONSTRAINT.compile(VOCAB)
+    chains = [chain, chain._replace(transition=Dense(chain.transition.dense().roll(1, 0)))]
+    expected = [Product(each, automaton, STREAM).messages for each in chains]
+    replay_anywhere(monkeypatch)
+    likelihoods = Likelihoods.of(chain.emission)
+    for _ in range(3):
+        for each, plain in zip(chains, expected, strict=True):
+            for one, other in zip(Product(each, automaton, STREAM, likelihoods).messages, plain, strict=True):
+                torch.testing.assert_close(one, other, rtol=EXACT, atol=EXACT)
+
+
 def test_a_graph_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     replay_anywhere(monkeypatch)
     chain = on_device(small(2).chain)

@@ -30,7 +30,7 @@ from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines import replay
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
-from trellis.inference.constrained_lattice import Edges, Lattice, Span, Stages
+from trellis.inference.constrained_lattice import Edges, Lattice, Span, Stage
 from trellis.inference.queries import Chain, normalised
 from trellis.kernels.lse.tiled import slices
 from trellis.kernels.optional import installed
@@ -111,9 +111,10 @@ class Product:
 
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
         """The messages of all pairs. With `relaxed`, maxima over tokens replace sums."""
-        sure = self.lattice.sure[:0] if relaxed else self.lattice.sure
-        problem = weights, self.ends, sure, self.lattice.stages(every=relaxed), self.lattice.size, relaxed
-        return prepared(self, problem) if self.moves is self.transition else messages_of(self.moves, *problem)
+        order, edges = self.lattice.stages(every=relaxed)
+        run = partial(messages_of, self.moves, order, self.lattice.size, relaxed)
+        problem = weights, self.ends, self.lattice.sure[:0] if relaxed else self.lattice.sure, edges
+        return prepared(run, problem, self.likelihoods.graphs) if self.moves is self.transition else run(*problem)
 
     def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of n pairs (t, s), divided by exp of its log-scale, and this log-scale: [n, K], [n]."""
@@ -269,30 +270,36 @@ class Product:
         return len(steps) * self.lattice.side_by_side[0].shape[1] * self.transition.num_states <= ENTRIES
 
 
-def prepared(product: Product, problem: tuple[Any, ...]) -> Messages:
-    """`messages_of`, which a CUDA graph computes from the second problem of the same shape on. The graphs read the
-    transition matrix of the model where it is, and are kept with the likelihoods of the model."""
-    moves, graphs = product.moves, product.likelihoods.graphs
+def prepared(run: partial[Messages], problem: tuple[Any, ...], graphs: replay.Graphs) -> Messages:
+    """The result of `messages_of`, which a CUDA graph computes from the second problem of the same shape on. The graphs
+    read the transition matrix of the model where it is."""
+    moves, *shape = run.args
     if not isinstance(moves, Dense):
-        return messages_of(moves, *problem)
-    room = replay.Room(graphs, LARGER)
-    size = max(product.lattice.size * moves.num_states, LARGER * replay.BUDGET // GRAPHS)
+        return run(*problem)
+    numbers = max(shape[1] * moves.num_states, LARGER * replay.BUDGET // GRAPHS)
     try:
-        return replay.replayed(f"messages {id(moves)}", partial(messages_of, moves), problem, size, room)
+        return replay.replayed((id(moves), *shape), run, problem, numbers, replay.Room(graphs, LARGER))
     except torch.cuda.OutOfMemoryError:
         graphs.clear()
-        return messages_of(moves, *problem)
+        return run(*problem)
 
 
 def messages_of(
-    moves: Transition, weights: Tensor, ending: Tensor, sure: Tensor, stages: Stages, size: int, relaxed: bool
+    moves: Transition,
+    order: tuple[Stage, ...],
+    size: int,
+    relaxed: bool,
+    weights: Tensor,
+    ending: Tensor,
+    sure: Tensor,
+    edges: tuple[Edges, ...],
 ) -> Messages:
     """The messages of all pairs, from the last step to the first; those of the `sure` rows are one. `ending` [K] is
     p(<eos> | z). The device is never waited for."""
     values = ending.new_zeros(size + 1, len(ending)).index_fill_(0, sure, 1.0)
     scales = torch.full((size + 1,), -torch.inf, dtype=torch.float64, device=ending.device).index_fill_(0, sure, 0.0)
-    for row, after, number in stages.order:
-        found, levels = joined(Messages(values[after:], scales[after:]), stages.edges[number], weights, ending, relaxed)
+    for row, after, number in order:
+        found, levels = joined(Messages(values[after:], scales[after:]), edges[number], weights, ending, relaxed)
         values[row : row + len(found)], scales[row : row + len(found)] = moves.backward(found), levels
     return Messages(values, scales)
 

@@ -121,11 +121,10 @@ class Lattice:
         chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], int]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
         order, arrays = list[Stage](), list[np.ndarray]()
-        for t in range(self.span.most, 0, -1):
-            if chosen[t].any():
-                key = self.kept[t : t + 2].tobytes(), t in self.span.ends
-                arrays += self.edges_between(chosen[t], t, bounds) if key not in known else ()
-                order.append(Stage(bounds[t], bounds[t + 1], known.setdefault(key, len(known))))
+        for t in reversed((np.flatnonzero(chosen[1:].any(1)) + 1).tolist()):
+            key = self.kept[t : t + 2].tobytes(), t in self.span.ends
+            arrays += self.edges_between(chosen[t], t, bounds) if key not in known else ()
+            order.append(Stage(bounds[t], bounds[t + 1], known.setdefault(key, len(known))))
         moved = iter(together(arrays, self.device))
         return Stages(tuple(order), tuple(Edges(*islice(moved, len(Edges._fields))) for _ in known))
 
