@@ -49,7 +49,6 @@ def joined(
     """Like `constrained.joined`: [n, K], [n]. `ending` [K] is p(<eos> | z)."""
     ends, begins, _, target, label = edges
     found, levels = values.new_empty(len(ends), values.shape[1]), scales.new_empty(len(ends))
-    choices = {"RELAXED": relaxed, "SIZE": min(SIZE, triton.next_power_of_2(values.shape[1]))}
     given = values, scales, ends, begins, target, label, weights.contiguous(), ending
-    joined_kernel[(len(ends),)](*given, found, levels, values.shape[1], **choices, num_warps=16)
+    joined_kernel[(len(ends),)](*given, found, levels, values.shape[1], RELAXED=relaxed, SIZE=SIZE, num_warps=16)
     return found, levels
