@@ -5,11 +5,12 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -175,3 +176,16 @@ def draw_uniform(
         return generator.draw().view(shape).to(device)
     source = device if generator is None else generator.device
     return torch.rand(shape, generator=generator, dtype=torch.float64, device=source).to(device)
+
+
+def together(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
+    """Copies of several arrays of int64 or bool on a device, with a single transfer."""
+    starts = np.cumsum([0, *(-(-array.nbytes // 8) * 8 for array in arrays)]).tolist()
+    buffer = torch.empty(starts.pop(), dtype=torch.uint8)
+    for start, array in zip(starts, arrays, strict=True):
+        buffer.numpy()[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    moved, found = buffer.to(device), list[Tensor]()
+    for start, array in zip(starts, arrays, strict=True):
+        kind = torch.bool if array.dtype == bool else torch.int64
+        found.append(moved[start : start + array.nbytes].view(kind).view(array.shape))
+    return found

@@ -284,6 +284,19 @@ def test_improbable_constraints_do_not_underflow() -> None:
     np.testing.assert_allclose(length_probs(product, product.begin())[20], 1.0, rtol=1e-6)
 
 
+def test_a_probability_below_the_smallest_number_in_float64() -> None:
+    """A hundred words of probability 1e-4 each."""
+    table = torch.tensor([[1e-4, 0.5, 0.25, 0.2499]] * 2).T.log().contiguous()
+    even = torch.full((2, 2), 0.5)
+    chain = Chain(Belief(even[:1]), Dense(even), Categorical(table, None, 2))
+    product = Product(chain, contains("a", 100).compile(VOCAB), Span(0, 100, END))
+    expected = 100 * np.log(1e-4) + np.log(0.2499)
+    for narrow in (False, True):
+        product.side_by_side = narrow
+        np.testing.assert_allclose(product.log_prob(product.begin()), expected, rtol=1e-6)
+    assert sample(product, product.begin(2), seeded(0)) == [[0] * 100] * 2
+
+
 def test_the_sum_of_a_class_that_states_hardly_emit() -> None:
     """State 0 emits the words b, c and d, the largest class, with probability 3e-7: not what is left of one."""
     table = torch.tensor([[1 - 1.3e-6, 1e-7, 1e-7, 1e-7, 1e-6], [0.1, 0.3, 0.2, 0.2, 0.2]], dtype=torch.float32)

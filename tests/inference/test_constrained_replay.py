@@ -3,20 +3,28 @@ by step."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from test_constrained import KINDS, SENTENCES, STREAM, VOCAB, small
 from test_guided import CONSTRAINT, other_model
 
 from replays import capture, replay_anywhere
-from trellis.constraints import contains, one_of
+from trellis.constraints import Automaton, contains, one_of
+from trellis.constraints.automaton import side_by_side
+from trellis.emissions import Categorical
+from trellis.emissions.classed import Likelihoods
 from trellis.inference import constrained, constrained_sampling
 from trellis.inference.constrained import Product
+from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_sampling import sample
 from trellis.inference.guided import sample_next
+from trellis.inference.queries import Chain
 from trellis.testing.problems import seeded
 from trellis.transitions import Dense
 from trellis.transitions.base import invert, invert_by_blocks
+from trellis.types import Belief
 
 EXACT = 1e-10
 CONSTRAINTS = [CONSTRAINT, contains("a b") & contains("c"), one_of(["a b", "b", "c a"])]
@@ -57,6 +65,108 @@ def test_few_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for batch in range(1, 6):
         product.read(product.begin(batch), torch.zeros(batch, dtype=torch.int64))
         assert 1 <= len(product.graphs) <= 2
+
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def on_device(chain: Chain) -> Chain:
+    """A chain with the same transition matrix and emission, in a dense form on the GPU."""
+    parts = chain.prior.probs, chain.transition.dense(), chain.emission.dense()
+    prior, matrix, table = (part.to(DEVICE) for part in parts)
+    return Chain(Belief(prior), Dense(matrix), Categorical(table, None, len(matrix)))
+
+
+def constraints_of_one_shape(number: int) -> list[Automaton]:
+    """Several constraints whose automata differ in their words only, prepared alone or together."""
+    words = ["a", "b", "c"]
+    return [(contains(words[n % 3]) & contains(words[(n + 1) % 3])).compile(VOCAB) for n in range(number)]
+
+
+@pytest.mark.parametrize("span", [SENTENCES, STREAM, SENTENCES._replace(least=2)])
+@pytest.mark.parametrize("together", [1, 3])
+def test_preparation_of_several_constraints_by_one_graph(together: int, span: Span, monkeypatch) -> None:
+    chain = on_device(small(2).chain)
+    alone = constraints_of_one_shape(5)
+    groups = [side_by_side(alone[n : n + together]) for n in range(5 - together + 1)] * 2
+    expected = [Product(chain, *group_span(group, span, None)) for group in groups]
+    replay_anywhere(monkeypatch)
+    likelihoods = Likelihoods.of(chain.emission)
+    for group, plain in zip(groups, expected, strict=True):
+        product = Product(chain, *group_span(group, span, likelihoods))
+        for one, other in zip(product.messages + product.relaxed, plain.messages + plain.relaxed, strict=True):
+            torch.testing.assert_close(one, other, rtol=EXACT, atol=EXACT)
+        assert product.log_prob(product.begin(1, group[1][-1])).allclose(plain.log_prob(plain.begin(1, group[1][-1])))
+    first = Product(chain, *group_span(groups[0], span, likelihoods)).messages
+    kept = [part.clone() for part in first]
+    Product(chain, *group_span(groups[1], span, likelihoods))
+    assert all(one.equal(other) for one, other in zip(first, kept, strict=True))
+    assert max(graph.calls for graph in likelihoods.graphs.values()) >= len(groups)
+
+
+def group_span(group: tuple[Automaton, list[int]], span: Span, likelihoods: Likelihoods | None) -> tuple[Any, ...]:
+    automaton, starts = group
+    return automaton, span, likelihoods, starts
+
+
+def test_preparation_of_impossible_constraints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No state emits "b"; and no text of three words has four."""
+    replay_anywhere(monkeypatch)
+    chain = on_device(small(1).chain)
+    table = chain.emission.dense().exp() * torch.tensor([1.0, 0.0, 1.0, 1.0], device=DEVICE).unsqueeze(-1)
+    chain = chain._replace(emission=Categorical((table / table.sum(0)).log(), None, 3))
+    likelihoods = Likelihoods.of(chain.emission)
+    for _ in range(4):
+        for constraint, possible in ((contains("b"), False), (contains("a"), True), (contains("a", 4), False)):
+            product = Product(chain, constraint.compile(VOCAB), STREAM, likelihoods)
+            assert bool(product.log_prob(product.begin()).isfinite()) == possible
+
+
+def test_few_graphs_of_preparation_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay_anywhere(monkeypatch)
+    chain = on_device(small(2).chain)
+    likelihoods = Likelihoods.of(chain.emission)
+    for most in range(1, 40):
+        Product(chain, CONSTRAINT.compile(VOCAB), Span(most, most, None), likelihoods)
+        assert len(likelihoods.graphs) <= constrained.GRAPHS
+    assert likelihoods.graphs
+
+
+def test_each_transition_matrix_has_its_own_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, automaton = on_device(small(2).chain), CONSTRAINT.compile(VOCAB)
+    chains = [chain, chain._replace(transition=Dense(chain.transition.dense().roll(1, 0)))]
+    expected = [Product(each, automaton, STREAM).messages for each in chains]
+    replay_anywhere(monkeypatch)
+    likelihoods = Likelihoods.of(chain.emission)
+    for _ in range(3):
+        for each, plain in zip(chains, expected, strict=True):
+            for one, other in zip(Product(each, automaton, STREAM, likelihoods).messages, plain, strict=True):
+                torch.testing.assert_close(one, other, rtol=EXACT, atol=EXACT)
+
+
+def test_a_graph_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay_anywhere(monkeypatch)
+    chain = on_device(small(2).chain)
+    likelihoods, automaton = Likelihoods.of(chain.emission), CONSTRAINT.compile(VOCAB)
+    plain = Product(chain, automaton, STREAM, likelihoods).messages
+
+    def fail(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(constrained.replay.Replay, "capture", fail)
+    found = Product(chain, automaton, STREAM, likelihoods).messages
+    assert all(one.equal(other) for one, other in zip(found, plain, strict=True))
+    assert not likelihoods.graphs
+
+
+def test_a_matrix_written_out_for_one_constraint_has_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay_anywhere(monkeypatch)
+    chain = small(2, "softmax").chain
+    likelihoods = Likelihoods.of(chain.emission)
+    for _ in range(3):
+        product = Product(chain, CONSTRAINT.compile(VOCAB), SENTENCES._replace(most=12), likelihoods)
+        assert isinstance(product.moves, Dense)
+    assert not likelihoods.graphs
 
 
 @pytest.mark.parametrize(("length", "size"), [(1, 4), (10, 4), (12, 4), (1000, 16), (7, 256)])

@@ -10,6 +10,7 @@ from trellis.config import TrainConfig
 from trellis.constraints import Alphabet, banned, contains
 from trellis.corpus import Vocabulary
 from trellis.emissions import Categorical, Partition
+from trellis.emissions.classed import Likelihoods
 from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
@@ -239,3 +240,33 @@ def constrained_values(kind: str, span: Span, device: str) -> tuple[Any, Any, li
     values = [product.log_prob(position), product.next_tokens(position), length_probs(product, first)]
     values.append(product.corrections(position))
     return most_probable_tokens(product, first), most_probable_path(product, first), samples, values
+
+
+def test_preparation_of_constraints() -> None:
+    """In single precision, with a matrix that is large enough for compiled products: directly, captured and replayed
+    for other keywords; against a CPU."""
+    chains = {device: random_parts(1024, 500, device) for device in ("cpu", "cuda")}
+    likelihoods = {device: Likelihoods.of(chain.emission) for device, chain in chains.items()}
+    alphabet = Alphabet.of_ids(500, 0)
+    for span in (Span(0, 12, 0), Span(12, 12, None)):
+        for count in (0, 1, 2, 4, 6):
+            for first in (1, 7, 13, 19):
+                words = contains(str(first))
+                for word in range(first + 1, first + count):
+                    words &= contains(str(word))
+                automaton = (words if count else banned(str(first))).compile(alphabet)
+                here, there = (Product(chains[d], automaton, span, likelihoods[d]) for d in ("cpu", "cuda"))
+                one, other = (product.log_prob(product.begin()) for product in (here, there))
+                assert other.cpu().allclose(one, rtol=1e-4)
+                assert there.messages.scales.cpu().allclose(here.messages.scales, rtol=1e-4, atol=1e-3)
+                assert there.messages.values.cpu().allclose(here.messages.values, rtol=1e-2, atol=1e-6)
+    assert max(graph.calls for graph in likelihoods["cuda"].graphs.values()) >= 4
+
+
+def random_parts(states: int, words: int, device: str) -> Chain:
+    generator = torch.Generator().manual_seed(3)
+    matrix = torch.rand(states, states, generator=generator).square()
+    table = torch.rand(words, states, generator=generator).square() + 1e-3
+    prior = torch.full((1, states), 1 / states, device=device)
+    emission = Categorical((table / table.sum(0)).log().to(device), None, states)
+    return Chain(Belief(prior), Dense((matrix / matrix.sum(-1, keepdim=True)).to(device)), emission)

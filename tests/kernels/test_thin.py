@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 from trellis.kernels import thin
 from trellis.transitions import Dense
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS, STATES = 1031, 1021  # neither is a multiple of the width of a vector instruction
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-13}
 
@@ -19,9 +22,33 @@ def test_times_few(number: int, dtype: torch.dtype, threads: int, monkeypatch: p
     monkeypatch.setattr("trellis.kernels.team.size", lambda items: threads)
     draw = torch.Generator().manual_seed(number)
     matrix, vectors = (torch.rand(n, STATES, generator=draw, dtype=dtype) for n in (ROWS, number))
-    assert thin.suits(matrix, vectors) == (number < 65 and thin.kernels() is not None)
+    assert thin.suits(matrix, vectors) == (number < 65 and thin.installed(thin.CPU.module) is not None)
     for _ in range(2):  # rows upwards, then downwards
         assert thin.times_few(matrix, vectors).allclose(vectors @ matrix.T, rtol=CLOSE[dtype], atol=0.0)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("shape", [(40, 300), (64, 256), (7, 1000)])
+def test_times_few_by_triton(number: int, shape: tuple[int, int]) -> None:
+    """Interpreted on a CPU, compiled on a GPU."""
+    kernels = pytest.importorskip("trellis.kernels.thin.triton", reason="Triton is not installed")
+    if DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("no GPU, and TRITON_INTERPRET is not 1")
+    draw = torch.Generator().manual_seed(number)
+    matrix, vectors = (torch.rand(n, shape[1], generator=draw).to(DEVICE) for n in (shape[0], number))
+    expected = (vectors.double() @ matrix.double().T).float()
+    torch.testing.assert_close(kernels.times(matrix, vectors), expected, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="no GPU")
+@pytest.mark.parametrize("number", [1, 3, 8, 9])
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_times_few_on_a_gpu(number: int, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(number)
+    matrix, vectors = (torch.rand(n, STATES, generator=draw, dtype=dtype).to(DEVICE) for n in (ROWS, number))
+    assert thin.suits(matrix, vectors) == (number < 9 and dtype == torch.float32)
+    expected = (vectors.double() @ matrix.double().T).to(dtype)
+    torch.testing.assert_close(thin.times_few(matrix, vectors), expected, rtol=CLOSE[dtype], atol=0.0)
 
 
 def test_gradients_and_other_shapes_use_blas() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from trellis.devices import together
 from trellis.emissions.base import ENTRIES, SymbolEmission
 
 
@@ -17,6 +20,7 @@ class Likelihoods(ABC):
 
     def __init__(self, emission: SymbolEmission) -> None:
         self.emission, self.num_states, self.num_symbols = emission, emission.num_states, emission.num_symbols
+        self.graphs: dict[Hashable, Any] = {}  # CUDA graphs that prepare constraints
 
     @classmethod
     def of(cls, emission: SymbolEmission) -> Likelihoods:
@@ -66,11 +70,17 @@ class DenseLikelihoods(Likelihoods):
         return lambda probs: probs @ weights
 
     def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
-        member = self.weights.new_zeros(self.num_symbols).index_fill_(0, symbols, 1.0)
-        few = 4 * len(symbols) < self.num_symbols
-        pieces = (self.weights[some] for some in chunks(self.num_states, self.num_symbols))
-        chosen = (piece[:, symbols] if few else piece * member for piece in pieces)
+        chosen = self.some(symbols) if 4 * len(symbols) < self.num_symbols else self.masked(symbols)
         return torch.cat([piece.sum(-1) if reduce == "sum" else piece.amax(-1) for piece in chosen])
+
+    def some(self, symbols: Tensor) -> Iterator[Tensor]:
+        """The columns of a few symbols [n], a part of the states at a time: [k, n]."""
+        return (self.weights[part, symbols] for part in chunks(self.num_states, len(symbols)))
+
+    def masked(self, symbols: Tensor) -> Iterator[Tensor]:
+        """The whole table with zeros for all other symbols, a part of the states at a time: [k, V]."""
+        member = self.weights.new_zeros(self.num_symbols).index_fill_(0, symbols, 1.0)
+        return (self.weights[part] * member for part in chunks(self.num_states, self.num_symbols))
 
 
 class SparseLikelihoods(Likelihoods):
@@ -131,39 +141,56 @@ class SparseLikelihoods(Likelihoods):
 
 
 class Classed:
-    """The likelihoods of symbols that are divided into C classes; `classes` [V] holds the class of each symbol.
+    """The likelihoods of symbols that are divided into C classes. `classes` holds the class of each symbol: [V].
 
     Predictions are first computed for all symbols as if they were in the largest class. The predictions for the other
     classes are then computed and inserted. Every function costs O(V k) per sequence."""
 
-    def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
-        self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes
-        counts = torch.bincount(classes, minlength=num_classes)
+    def __init__(self, likelihoods: Likelihoods, classes: np.ndarray, num_classes: int, device: torch.device) -> None:
+        self.likelihoods, self.num_classes = likelihoods, num_classes
+        counts = np.bincount(classes, minlength=num_classes)
         self.largest = int(counts.argmax())
-        self.members = dict(enumerate(classes.argsort(stable=True).split(counts.tolist())))
-        self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
+        others = np.flatnonzero(classes != self.largest)
+        others = others[classes[others].argsort(kind="stable")]
+        counts[self.largest] = 0
+        symbols, numbers = together([others, classes[others]], device)
+        self.classes = torch.full((len(classes),), self.largest, device=device).index_put((symbols,), numbers)
+        self.others = {c: some for c, some in enumerate(symbols.split(counts.tolist())) if len(some)}
+
+    @cached_property
+    def rest(self) -> Tensor:
+        """The symbols of the largest class."""
+        return (self.classes == self.largest).nonzero().squeeze(-1)
+
+    @cached_property
+    def parts(self) -> dict[int, Callable[[Tensor], Tensor]]:
+        """The predictors of the other classes."""
+        return {c: self.likelihoods.predictor(symbols) for c, symbols in self.others.items()}
 
     def totals(self) -> Tensor:
         """sum of p(x | z) over the symbols of each class: [C, K].
 
         The sum of the largest class is the total minus the other sums. If this difference is less than half of the
         total, it would be inaccurate, so the sum is computed directly."""
-        none = torch.zeros_like(self.likelihoods.totals)
-        found = torch.stack([self.sums(c) if c in self.parts else none for c in self.members])
+        found = self.reduced("sum")
         rest = self.likelihoods.totals - found.sum(0)
         if bool((rest < 0.5 * self.likelihoods.totals).any()):
-            rest = self.likelihoods.reduced(self.members[self.largest], "sum")
+            rest = self.likelihoods.reduced(self.rest, "sum")
         found[self.largest] = rest
         return found
 
-    def sums(self, c: int) -> Tensor:
-        return self.likelihoods.reduced(self.members[c], "sum")
-
     def best(self) -> Tensor:
         """max of p(x | z) over the symbols of each class: [C, K]."""
-        none = torch.zeros_like(self.likelihoods.totals)
-        found = [self.likelihoods.reduced(m, "amax") if len(m) else none for m in self.members.values()]
-        return torch.stack(found)
+        found = self.reduced("amax")
+        found[self.largest] = self.likelihoods.reduced(self.rest, "amax")
+        return found
+
+    def reduced(self, reduce: str) -> Tensor:
+        """The sum or the maximum of p(x | z) over the symbols of each class, zero for the largest class: [C, K]."""
+        found = self.likelihoods.totals.new_zeros(self.num_classes, self.likelihoods.num_states)
+        for c, symbols in self.others.items():
+            found[c] = self.likelihoods.reduced(symbols, reduce)
+        return found
 
     def predict(self, probs: Callable[[int], Tensor], alone: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """sum_z probs(c)[b, z] p(x | z), [B, V], where c is the class of x. The same pass over the symbols also
@@ -172,7 +199,7 @@ class Classed:
         found = self.likelihoods.whole(first if alone is None else torch.cat([first, alone]))
         found, others = found[: len(first)], found[len(first) :]
         for c, predict in self.parts.items():
-            found[:, self.members[c]] = predict(probs(c))
+            found[:, self.others[c]] = predict(probs(c))
         return found, others
 
 

@@ -32,7 +32,7 @@ ROOM = Room({})
 OF_BLOCKS = Room({}, larger=16, patience=4)  # for problems over live states, whose batches vary in length
 
 
-def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, room: Room = ROOM) -> Any:
+def replayed(name: Hashable, function: Callable[..., Any], problem: Problem, numbers: int, room: Room = ROOM) -> Any:
     """function(*problem), computed by a CUDA graph if the problem is small and its shape has been seen before.
 
     `name` identifies the function. `numbers` is how many numbers its largest intermediate result has. The function must

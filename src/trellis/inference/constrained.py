@@ -30,14 +30,16 @@ from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines import replay
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
-from trellis.inference.constrained_lattice import Edges, Lattice, Span
+from trellis.inference.constrained_lattice import Edges, Lattice, Span, Stage
 from trellis.inference.queries import Chain, normalised
 from trellis.kernels.lse.tiled import slices
-from trellis.transitions import Dense
+from trellis.kernels.optional import installed
+from trellis.transitions import Dense, Transition
 
 LARGEST = 1 << 30  # numbers in the stored messages
 ENTRIES = 1 << 24  # temporary numbers in memory at a time
 PATIENCE, GRAPHS = 8, 8  # calls with the same shapes before a CUDA graph is made; largest number of graphs
+LARGER = 16  # the factor by which the graphs of preparation may be larger than others
 
 
 class Position(NamedTuple):
@@ -83,12 +85,12 @@ class Product:
                 "than fit into memory; shorten the sentences or simplify the constraint."
             )
         self.likelihoods = Likelihoods.of(chain.emission) if likelihoods is None else likelihoods
-        self.emission = Classed(self.likelihoods, self.lattice.classes, self.lattice.after.shape[1])
+        self.emission = Classed(self.likelihoods, self.lattice.classes, self.lattice.after.shape[1], self.device)
         self.totals = self.emission.totals()  # p(a token of the class | z): [C, K]
         self.sums = self.lattice.labels.to(self.dtype) @ self.totals  # p(a token of the label | z): [L, K]
         self.ends = torch.ones_like(self.prior[0])
         if span.end is not None:
-            self.ends = self.likelihoods.rows(torch.tensor([span.end], device=self.device))[0]
+            self.ends = self.likelihoods.rows(torch.full((1,), span.end, device=self.device))[0]
         self.side_by_side, self.calls = self.device.type != "cpu", Counter[Hashable]()
         self.graphs: dict[Hashable, replay.Replay] = {}
         self.messages = self.compute(self.sums, relaxed=False)
@@ -108,26 +110,20 @@ class Product:
         return self.compute(self.label_best(), relaxed=True)
 
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
-        """The messages of all pairs, from the last step to the first. With `relaxed`, maxima over tokens replace
-        sums."""
-        values = self.prior.new_zeros(self.lattice.size + 1, self.transition.num_states)
-        scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
-        found = Messages(values, scales)
-        if not relaxed:
-            values[self.lattice.sure], scales[self.lattice.sure] = 1.0, 0.0
-        for rows, after, edges in self.lattice.stages(every=relaxed):
-            before, scale = self.joined(Messages(values[after], scales[after]), edges, weights, relaxed)
-            values[rows], scales[rows] = self.moves.backward(before), scale
-        return found
+        """The messages of all pairs. With `relaxed`, maxima over tokens replace sums."""
+        order, edges = self.lattice.stages(every=relaxed)
+        run = partial(messages_of, self.moves, order, self.lattice.size, relaxed)
+        problem = weights, self.ends, self.lattice.sure[:0] if relaxed else self.lattice.sure, edges
+        return prepared(run, problem, self.likelihoods.graphs) if self.moves is self.transition else run(*problem)
 
     def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of n pairs (t, s), divided by exp of its log-scale, and this log-scale: [n, K], [n]."""
         if self.is_narrow(steps):
             return self.before_side_by_side(steps, states)
-        source, edge = self.lattice.edges_of(states)
+        begins, source, edge = self.lattice.edges_of(states)
         target = self.lattice.rows(steps[source] + 1, self.lattice.target[edge])
-        edges = Edges(self.lattice.may_end(steps, states), source, target, self.lattice.label[edge])
-        return self.joined(self.messages, edges, self.sums)
+        edges = Edges(self.lattice.may_end(steps, states), begins, source, target, self.lattice.label[edge])
+        return joined(self.messages, edges, self.sums, self.ends)
 
     def before_side_by_side(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """`before` for all edges at a time, without waiting for the device."""
@@ -138,26 +134,9 @@ class Product:
         top = top.masked_fill(top == -torch.inf, 0.0)
         factor = (scales - top.unsqueeze(-1)).exp().to(self.dtype).unsqueeze(-1)
         found = (self.sums[label] * self.messages.values[rows] * factor).sum(1)
-        found += (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
+        found += torch.where(ends, -top, -torch.inf).exp().to(self.dtype).unsqueeze(-1) * self.ends
         peak = found.amax(-1)
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
-
-    def joined(self, messages: Messages, edges: Edges, weights: Tensor, relaxed: bool = False) -> tuple[Tensor, Tensor]:
-        """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
-        ends, source, target, label = edges
-        scales = messages.scales[target]
-        top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
-        top = top.masked_fill(top == -torch.inf, 0.0)
-        factor = (scales - top[source]).exp().to(self.dtype).unsqueeze(-1)
-        found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
-        for some in slices(len(source), ENTRIES // found.shape[1]):
-            terms = messages.values[target[some]].mul_(weights[label[some]]).mul_(factor[some])
-            if relaxed:
-                found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
-            else:
-                found.index_add_(0, source[some], terms)
-        peak = found.amax(-1)
-        return found.div_(peak.masked_fill(peak == 0, 1.0).unsqueeze(-1)), top + peak.double().log()
 
     def begin(self, batch: int = 1, start: int | None = None) -> Position:
         """The position before the first token. `start` is the initial state of the automaton, if it has several."""
@@ -176,7 +155,7 @@ class Product:
         ahead = self.moves.forward(normalised(joint))
         if context:
             return position._replace(ahead=ahead), total.double().log()
-        states = self.lattice.after[position.states, self.lattice.classes[tokens]]
+        states = self.lattice.after[position.states, self.emission.classes[tokens]]
         return Position(ahead, position.steps + 1, states), total.double().log()
 
     def log_prob(self, position: Position) -> Tensor:
@@ -238,7 +217,7 @@ class Product:
     def corrections_of(self, position: Position, tokens: Tensor) -> Tensor:
         """log p(constraint | tokens so far, next token) for some next tokens: [B, n] -> [B, n]."""
         rows, _, ends, _ = self.reached(position, self.messages)
-        rows = rows.gather(1, self.lattice.classes[tokens])  # [B, n]
+        rows = rows.gather(1, self.emission.classes[tokens])  # [B, n]
         joint = position.ahead.unsqueeze(1) * self.likelihoods.rows(tokens.flatten()).unflatten(0, tokens.shape)
         alone, total = joint.sum(-1), (joint * self.messages.values[rows]).sum(-1)
         found = total.log().double() + self.messages.scales[rows] - alone.log().nan_to_num(neginf=0.0)
@@ -255,7 +234,7 @@ class Product:
         bounds = self.peaks[rows].log() + self.messages.scales[rows]
         if self.span.end is not None:  # the last class
             bounds[:, -1] = torch.where(ends, 0.0, -torch.inf).double()
-        return bounds[:, self.lattice.classes]
+        return bounds[:, self.emission.classes]
 
     @cached_property
     def peaks(self) -> Tensor:
@@ -267,7 +246,7 @@ class Product:
         conditional on the state that emits the token."""
         rows, factor, ends, top = self.reached(position, self.messages)
         onward = self.totals[:, states].T * self.messages.values[rows, states.unsqueeze(-1)] * factor
-        ending = self.ends[states] * ends * (-top).exp()
+        ending = self.ends[states] * torch.where(ends, -top, -torch.inf).exp()
         return torch.cat([onward, ending.unsqueeze(-1)], -1)
 
     def replayed(self, function: Callable[..., Any], *problem: Any) -> Any:
@@ -289,6 +268,67 @@ class Product:
         if not self.side_by_side or not len(self.lattice.label):  # no edges: only the empty sentence is accepted
             return False
         return len(steps) * self.lattice.side_by_side[0].shape[1] * self.transition.num_states <= ENTRIES
+
+
+def prepared(run: partial[Messages], problem: tuple[Any, ...], graphs: replay.Graphs) -> Messages:
+    """The result of `messages_of`, which a CUDA graph computes from the second problem of the same shape on. The graphs
+    read the transition matrix of the model where it is."""
+    moves, *shape = run.args
+    if not isinstance(moves, Dense):
+        return run(*problem)
+    numbers = max(shape[1] * moves.num_states, LARGER * replay.BUDGET // GRAPHS)
+    try:
+        return replay.replayed((id(moves), *shape), run, problem, numbers, replay.Room(graphs, LARGER))
+    except torch.cuda.OutOfMemoryError:
+        graphs.clear()
+        return run(*problem)
+
+
+def messages_of(
+    moves: Transition,
+    order: tuple[Stage, ...],
+    size: int,
+    relaxed: bool,
+    weights: Tensor,
+    ending: Tensor,
+    sure: Tensor,
+    edges: tuple[Edges, ...],
+) -> Messages:
+    """The messages of all pairs, from the last step to the first; those of the `sure` rows are one. `ending` [K] is
+    p(<eos> | z). The device is never waited for."""
+    values = ending.new_zeros(size + 1, len(ending)).index_fill_(0, sure, 1.0)
+    scales = torch.full((size + 1,), -torch.inf, dtype=torch.float64, device=ending.device).index_fill_(0, sure, 0.0)
+    for row, after, number in order:
+        found, levels = joined(Messages(values[after:], scales[after:]), edges[number], weights, ending, relaxed)
+        values[row : row + len(found)], scales[row : row + len(found)] = moves.backward(found), levels
+    return Messages(values, scales)
+
+
+def joined(
+    messages: Messages, edges: Edges, weights: Tensor, ending: Tensor, relaxed: bool = False
+) -> tuple[Tensor, Tensor]:
+    """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
+    if kernels := edge_kernels(ending):
+        return kernels.joined(*messages, edges, weights, ending, relaxed)
+    ends, _, source, target, label = edges
+    scales = messages.scales[target]
+    top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    factor = (scales - top[source]).exp().to(ending.dtype).unsqueeze(-1)
+    found = torch.where(ends, -top, -torch.inf).exp().to(ending.dtype).unsqueeze(-1) * ending
+    for some in slices(len(source), ENTRIES // found.shape[1]):
+        terms = messages.values[target[some]].mul_(weights[label[some]]).mul_(factor[some])
+        if relaxed:
+            found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
+        else:
+            found.index_add_(0, source[some], terms)
+    peak = found.amax(-1)
+    return found.div_(peak.masked_fill(peak == 0, 1.0).unsqueeze(-1)), top + peak.double().log()
+
+
+def edge_kernels(probs: Tensor) -> Any:
+    """The compiled code that joins edges on a GPU; None elsewhere."""
+    return installed("kernels.edges.triton") if probs.is_cuda else None
 
 
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trellis.constraints.automaton import Automaton
+from trellis.devices import together
 
 
 class Span(NamedTuple):
@@ -30,6 +32,7 @@ class Edges(NamedTuple):
     """The possible continuations of n pairs (t, s)."""
 
     ends: Tensor  # whether the sequence may end: [n] bool
+    begins: Tensor  # the first edge of each pair, and the number of all edges: [n + 1]
     source: Tensor  # of each edge: the index of its pair, in ascending order
     target: Tensor  # ... the row of the message that it leads to
     label: Tensor  # ... the set of classes of tokens
@@ -38,9 +41,16 @@ class Edges(NamedTuple):
 class Stage(NamedTuple):
     """The pairs (t, s) of one t whose messages are computed together."""
 
-    rows: Tensor  # of their messages: [n]
-    after: slice  # rows of the messages of t + 1, to which the targets are relative
-    edges: Edges
+    row: int  # of their first message; the others follow
+    after: int  # the first row of t + 1, to which the targets are relative
+    edges: int  # which of the edges
+
+
+class Stages(NamedTuple):
+    """The stages in the order of their computation. Many of them have the same edges."""
+
+    order: tuple[Stage, ...]
+    edges: tuple[Edges, ...]
 
 
 class Onward(NamedTuple):
@@ -62,79 +72,71 @@ class Lattice:
     def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int]) -> None:
         self.span, self.device, self.starts = span, device, starts
         dead, live = len(automaton.moves), automaton.live()
-        moves, classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes
+        moves, self.classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes
         if span.end is not None:  # <eos> is a class of its own, which the automaton never reads
-            classes = classes.copy()
-            classes[span.end] = moves.shape[1]
+            self.classes = self.classes.copy()
+            self.classes[span.end] = moves.shape[1]
             moves = np.column_stack([moves, np.full(dead, dead)])
-        moves, accepting = np.vstack([moves, np.full_like(moves[:1], dead)]), np.append(automaton.accepting, False)
-        self.classes, self.after, self.accepting = map(self.tensor, (classes, moves, accepting))  # [V], [S+1, C], [S+1]
+        moves, self.accepts = np.vstack([moves, np.full_like(moves[:1], dead)]), np.append(automaton.accepting, False)
         certain = np.append(unavoidable(automaton), False) & (span.end is None)
-        self.certain = self.tensor(certain)  # [S + 1]
-        self.find_edges(moves)
-        self.find_pairs(moves, accepting, certain)
+        masks = self.find_edges(moves)
+        self.find_pairs(moves, certain)
+        counts = np.bincount(self.leaves, minlength=dead + 1)
+        tables = moves, self.accepts, certain, self.enters, self.labelled, masks, counts, counts.cumsum() - counts
+        sure = self.places[self.kept & certain]
+        self.after, self.accepting, self.certain, *rest = together((*tables, self.places, sure), device)
+        self.target, self.label, self.labels, *rest = rest  # of each edge, by state; [L, C]
+        self.counts, self.begins, self.place, self.sure = rest  # edges of each state; [most + 2, S + 1]; certain pairs
 
-    def tensor(self, values: np.ndarray) -> Tensor:
-        return torch.as_tensor(values, device=self.device)
+    def find_edges(self, moves: np.ndarray) -> np.ndarray:
+        """Find the edges: the states that they leave and enter, and their labels. Returns the classes of each label,
+        [L, C]."""
+        dead, number = len(moves) - 1, dict[bytes, int]()
+        edges = np.unique(np.arange(dead)[:, None] * len(moves) + moves[:dead])
+        self.leaves, self.enters = np.divmod(edges[edges % len(moves) != dead], len(moves))
+        masks = (moves[state] == target for state, target in zip(self.leaves, self.enters, strict=True))
+        self.labelled = np.array([number.setdefault(mask.tobytes(), len(number)) for mask in masks], np.int64)
+        return np.frombuffer(b"".join(number), bool).reshape(-1, moves.shape[1])
 
-    def find_edges(self, moves: np.ndarray) -> None:
-        dead, labels, masks = len(moves) - 1, dict[bytes, int](), list[np.ndarray]()
-        rows, counts = list[tuple[int, int]](), list[int]()
-        for state in range(dead):
-            targets = [int(target) for target in np.unique(moves[state]) if target != dead]
-            for target in targets:
-                mask = moves[state] == target
-                number = labels.setdefault(mask.tobytes(), len(labels))
-                masks += [mask] if number == len(masks) else []
-                rows.append((number, target))
-            counts.append(len(targets))
-        edges = np.array(rows, np.int64).reshape(-1, 2)
-        self.label, self.target = self.tensor(edges[:, 0]), self.tensor(edges[:, 1])  # of each edge, by state
-        self.counts = self.tensor(np.array([*counts, 0]))  # edges of each state
-        self.begins = self.counts.cumsum(0) - self.counts
-        self.labels = self.tensor(np.array(masks, bool).reshape(-1, moves.shape[1]))  # [L, C]
-
-    def find_pairs(self, moves: np.ndarray, accepting: np.ndarray, certain: np.ndarray) -> None:
+    def find_pairs(self, moves: np.ndarray, certain: np.ndarray) -> None:
+        """Number the pairs by t; among those of the same t, the certain ones are last."""
         most, dead = self.span.most, len(moves) - 1
         reach, alive = np.zeros((2, most + 2, dead + 1), bool)
         reach[0, self.starts] = True
         for t in range(most):
-            reach[t + 1, np.unique(moves[reach[t]])] = True
+            reach[t + 1, moves[reach[t]]] = True
         for t in range(most, -1, -1):
-            ending = accepting if t in self.span.ends else np.zeros_like(accepting)
-            alive[t] = ending | alive[t + 1][moves].any(1)
-        kept = reach & alive
-        kept[:, dead] = False
-        self.size = int(kept.sum())
-        place = np.full(kept.shape, self.size)
-        place[kept] = np.arange(self.size)
-        self.place = self.tensor(place)  # [most + 2, S + 1]
-        self.sure = self.tensor(place[kept & certain])  # rows of pairs from which every stream is accepted
-        self.kept, self.computed = kept, kept & ~certain
+            alive[t] = alive[t + 1][moves].any(1) | self.accepts & (t in self.span.ends)
+        self.kept = reach & alive
+        self.kept[:, dead] = False
+        self.size, self.computed = int(self.kept.sum()), self.kept & ~certain
+        order = certain.argsort(kind="stable")
+        kept = self.kept[:, order]
+        self.places = np.empty(kept.shape, np.int64)
+        self.places[:, order] = np.where(kept, kept.cumsum().reshape(kept.shape) - 1, self.size)
 
-    def stages(self, every: bool) -> Iterator[Stage]:
+    def stages(self, every: bool) -> Stages:
         """The pairs of each t > 0, from the last t to the first: all pairs if `every`, otherwise only those whose state
         is not certain. The messages of t = 0 are never used."""
-        chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
+        chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], int]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
-        for t in range(self.span.most, 0, -1):
-            if chosen[t].any():
-                key = self.kept[t : t + 2].tobytes(), t in self.span.ends
-                if key not in known:
-                    known[key] = self.edges_between(chosen[t], self.kept[t], self.kept[t + 1], key[1])
-                places, edges = known[key]
-                yield Stage(places + bounds[t], slice(bounds[t + 1], bounds[t + 2]), edges)
+        order, arrays = list[Stage](), list[np.ndarray]()
+        for t in reversed((np.flatnonzero(chosen[1:].any(1)) + 1).tolist()):
+            key = self.kept[t : t + 2].tobytes(), t in self.span.ends
+            arrays += self.edges_between(chosen[t], t, bounds) if key not in known else ()
+            order.append(Stage(bounds[t], bounds[t + 1], known.setdefault(key, len(known))))
+        moved = iter(together(arrays, self.device))
+        return Stages(tuple(order), tuple(Edges(*islice(moved, len(Edges._fields))) for _ in known))
 
-    def edges_between(
-        self, chosen: np.ndarray, kept: np.ndarray, after: np.ndarray, ending: bool
-    ) -> tuple[Tensor, Edges]:
-        """For the chosen states of one t: their places among the kept states, and their edges into states kept at the
-        next t."""
-        states, places = self.tensor(np.flatnonzero(chosen)), self.tensor((kept.cumsum() - 1)[chosen])
-        source, edge = self.edges_of(states)
-        target = self.tensor(np.where(after, after.cumsum() - 1, -1))[self.target[edge]]
-        into = target >= 0
-        return places, Edges(self.accepting[states] & ending, source[into], target[into], self.label[edge][into])
+    def edges_between(self, chosen: np.ndarray, t: int, bounds: Sequence[int]) -> list[np.ndarray]:
+        """The edges from the chosen states of one t into pairs of the next t."""
+        here, after = self.places[t] - bounds[t], self.places[t + 1]
+        edge = np.flatnonzero(chosen[self.leaves] & (after[self.enters] < self.size))
+        edge = edge[here[self.leaves[edge]].argsort(kind="stable")]
+        source, ends = here[self.leaves[edge]], np.zeros(chosen.sum(), bool)
+        ends[here[chosen]] = self.accepts[chosen] & (t in self.span.ends)
+        begins = source.searchsorted(np.arange(len(ends) + 1))
+        return [ends, begins, source, after[self.enters[edge]] - bounds[t + 1], self.labelled[edge]]
 
     def rows(self, steps: Tensor, states: Tensor) -> Tensor:
         """The rows of pairs (t, s). All t beyond `most` share an entry."""
@@ -145,12 +147,14 @@ class Lattice:
         ends = self.span.ends
         return self.accepting[states] & (steps >= ends.start) & (steps < ends.stop)
 
-    def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """All edges of some states [n]: for each edge, the index of its state among the given ones, and the edge."""
+    def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All edges of some states [n]: where the edges of each state begin, [n + 1]; for each edge, the index of its
+        state among the given ones, and the edge."""
         counts = self.counts[states]
+        begins = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
         source = torch.arange(len(states), device=self.device).repeat_interleave(counts)
-        within = torch.arange(len(source), device=self.device) - (counts.cumsum(0) - counts)[source]
-        return source, self.begins[states][source] + within
+        within = torch.arange(len(source), device=self.device) - begins[source]
+        return begins, source, self.begins[states][source] + within
 
     @cached_property
     def side_by_side(self) -> tuple[Tensor, Tensor]:
@@ -163,7 +167,7 @@ class Lattice:
 
     def onward(self, step: int, states: Tensor) -> Onward:
         """The edges of states after `step` tokens."""
-        source, edge = self.edges_of(states)
+        _, source, edge = self.edges_of(states)
         keep = self.place[step + 1, self.target[edge]] < self.size
         source, edge = source[keep], edge[keep]
         after, target = self.target[edge].unique(return_inverse=True)

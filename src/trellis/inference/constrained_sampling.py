@@ -66,7 +66,7 @@ def after(product: Product, position: Position, tokens: Tensor, states: Tensor) 
     """The positions after tokens that these states have emitted."""
     lattice = product.lattice
     return Position(
-        product.moves.rows(states), position.steps + 1, lattice.after[position.states, lattice.classes[tokens]]
+        product.moves.rows(states), position.steps + 1, lattice.after[position.states, product.emission.classes[tokens]]
     )
 
 
@@ -77,5 +77,5 @@ def draw(product: Product, position: Position, numbers: Tensor) -> Drawn:
     weights, _ = product.before(*position[1:])
     states = invert(position.ahead.double() * weights, numbers[0])
     choice = invert(product.choices(position, states), numbers[1])
-    words = product.likelihoods.columns(states) * (product.lattice.classes == choice.unsqueeze(-1))
+    words = product.likelihoods.columns(states) * (product.emission.classes == choice.unsqueeze(-1))
     return Drawn(choice >= product.totals.shape[0], invert(words.double(), numbers[2]), states)

@@ -93,7 +93,7 @@ def traced(product: Product, best: tuple[float, int, int, int], trace: Sequence[
     for step in reversed(trace[:steps]):
         state = int(step.before[row, state])
         edge = int(step.edge[row, state])
-        allowed = product.lattice.labels[step.label[edge]][product.lattice.classes]
+        allowed = product.lattice.labels[step.label[edge]][product.emission.classes]
         words = product.likelihoods.columns(torch.tensor([state], device=product.device))[0]
         tokens.append(int((words * allowed).argmax()))
         states.append(state)

@@ -1,9 +1,10 @@
-"""The product of a large matrix with a few vectors on a CPU, where BLAS does not reach the speed of memory."""
+"""The product of a large matrix with a few vectors, where BLAS does not reach the speed of memory."""
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import cycle
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +12,19 @@ from torch import Tensor
 from trellis.kernels import team
 from trellis.kernels.optional import installed
 
-kernels = partial(installed, "kernels.thin.numba")
-FEW, LARGE = range(1, 65), 1 << 20  # numbers of vectors, and minimum entries of the matrix, for compiled code
+
+class Compiled(NamedTuple):
+    """Where the compiled code of a device is, and what it suits."""
+
+    module: str
+    vectors: range  # their number
+    dtypes: tuple[torch.dtype, ...]
+
+
+CPU = Compiled("kernels.thin.numba", range(1, 65), (torch.float32, torch.float64))
+GPU = Compiled("kernels.thin.triton", range(1, 9), (torch.float32,))
+COMPILED = {"cpu": CPU, "cuda": GPU}
+LARGE = 1 << 20  # minimum entries of the matrix, for compiled code
 ROWS, VECTORS = 6, 4  # rows and vectors that compiled code multiplies at a time
 downwards = cycle((False, True))  # the order of the rows in successive products
 
@@ -21,8 +33,13 @@ def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
     """The product of a matrix [R, K] with each of n vectors [n, K]: [n, R]."""
     if not suits(matrix, vectors):
         return vectors @ matrix.T
-    compiled = kernels()
+    compiled = installed(COMPILED[matrix.device.type].module)
     assert compiled is not None
+    return times_by_team(compiled, matrix, vectors) if matrix.device.type == "cpu" else compiled.times(matrix, vectors)
+
+
+def times_by_team(compiled: ModuleType, matrix: Tensor, vectors: Tensor) -> Tensor:
+    """`times_few` on several threads of a CPU."""
     special = {1: compiled.times_one, 2: compiled.times_two, 3: compiled.times_three}.get(len(vectors))
     rows, padded = len(matrix), 0 if special else -len(vectors) % VECTORS
     few = torch.nn.functional.pad(vectors, (0, 0, 0, padded)).contiguous().numpy()
@@ -34,11 +51,13 @@ def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
 
 def suits(matrix: Tensor, vectors: Tensor) -> bool:
     """Whether the compiled product is available, and faster than BLAS."""
+    code = COMPILED.get(matrix.device.type)
     return (
-        matrix.device.type == "cpu" and matrix.dim() == vectors.dim() == 2 and len(vectors) in FEW
+        code is not None
+        and matrix.dim() == vectors.dim() == 2 and len(vectors) in code.vectors
         and matrix.shape[1] == vectors.shape[1]
         and matrix.numel() >= LARGE and len(matrix) >= ROWS and matrix.is_contiguous()
-        and matrix.dtype == vectors.dtype and matrix.dtype in (torch.float32, torch.float64)
+        and matrix.dtype == vectors.dtype and matrix.dtype in code.dtypes
         and not (torch.is_grad_enabled() and (matrix.requires_grad or vectors.requires_grad))
-        and kernels() is not None
+        and installed(code.module) is not None
     )  # fmt: skip
