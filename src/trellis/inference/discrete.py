@@ -73,13 +73,14 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
 
 def run(function: str, chain: LiveChain) -> Any:
     """Run an engine function whose first output is log p(x_t | x_<t); underflowed sequences are rerun in log space."""
-    return rescued(function, chain, getattr(engines, function)(*chain[:4]))
+    found = getattr(engines, function)(*chain[:4])
+    return rescued(function, chain, found, Finite(found[0]))
 
 
-def rescued(function: str, chain: LiveChain, found: Any) -> Any:
+def rescued(function: str, chain: LiveChain, found: Any, finite: Finite) -> Any:
     """The output of an engine function, with underflowed sequences recomputed. If there are none, the same object is
     returned."""
-    lost = lost_sequences(found[0], chain)
+    lost = lost_sequences(found[0], chain, finite)
     if lost is None:
         return found
     if isinstance(chain.transition, ClassBlocks):
@@ -95,11 +96,30 @@ def rescued(function: str, chain: LiveChain, found: Any) -> Any:
     return tuple(put(one, other, lost) for one, other in zip(found, again, strict=True))
 
 
-def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
-    """Indices [n] of the sequences that look impossible but may have underflowed; None if there are none. Not checked
-    while gradients or a CUDA graph are recorded."""
-    capturing = log_norms.is_cuda and torch.cuda.is_current_stream_capturing()
-    if log_norms.requires_grad or capturing or float(log_norms.sum()) > -torch.inf:
+class Finite:
+    """Whether no sequence looks impossible, which is copied to the host while the device goes on with work that is
+    queued later. Not checked while gradients or a CUDA graph are recorded."""
+
+    total: Tensor | None = None
+    copied: torch.cuda.Event | None = None
+
+    def __init__(self, log_norms: Tensor) -> None:
+        if log_norms.requires_grad or (log_norms.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return
+        self.total = log_norms.detach().sum()
+        if log_norms.is_cuda:
+            self.total, self.copied = self.total.to("cpu", non_blocking=True), torch.cuda.Event()
+            self.copied.record()
+
+    def __bool__(self) -> bool:
+        if self.copied is not None:
+            self.copied.synchronize()
+        return self.total is None or float(self.total) > -torch.inf
+
+
+def lost_sequences(log_norms: Tensor, chain: LiveChain, finite: Finite) -> Tensor | None:
+    """Indices [n] of the sequences that look impossible but may have underflowed; None if there are none."""
+    if finite:
         return None
     lost = log_norms.sum(1) == -torch.inf
     helped = log_space.may_help(chain.transition, chain.potentials, lost.sum())
@@ -184,8 +204,9 @@ def counts(
         return made
     chain = live_chain(prior, transition, potentials, lengths)
     found = engines.expect(*chain[:4])
+    finite = Finite(found.log_norms)
     counted = finish(found, chain, transition, *more)  # queued before the check for underflow, which waits for a GPU
-    right = rescued("expect", chain, found)
+    right = rescued("expect", chain, found, finite)
     return counted if right is found else finish(right, chain, transition, *more)
 
 
@@ -274,7 +295,7 @@ def sample_posterior(
     log_norms, probs, _ = engines.filter(*chain[:4])
     uniform = draw_uniform(probs.shape[:2], probs.device, generator)
     path = engines.sample(chain.transition, probs, chain.lengths, uniform)
-    if (lost := lost_sequences(log_norms, chain)) is not None:
+    if (lost := lost_sequences(log_norms, chain, Finite(log_norms))) is not None:
         path = put(path, log_space.sample(*chain.some(lost)[:4], uniform[lost]), lost)
     return name_states(path, chain.ids)
 

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024  # entries at a time
-SUMMED = 128  # rows that a program adds
+SUMMED = 64  # rows that a program adds
 
 
 @triton.jit
