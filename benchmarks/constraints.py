@@ -7,7 +7,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from trellis.constraints import Alphabet, Automaton, all_of, anything, contains
 from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
 from trellis.emissions.classed import Likelihoods
-from trellis.inference.constrained import Position, Product
+from trellis.inference.constrained import PATIENCE, Position, Product
 from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_sampling import sample
 from trellis.inference.guided import sample_next
@@ -84,11 +85,22 @@ def sum_by(values: Tensor, groups: Tensor, number: int) -> Tensor:
     return total.log().nan_to_num(neginf=LOWEST) + top
 
 
-def ctrl_g(path: str, matrix: Tensor, emission: Tensor, automaton: Automaton) -> Any:
-    """Ctrl-G's own processor, from its repository."""
+@contextmanager
+def own_precision(path: str) -> Iterator[Any]:
+    """Ctrl-G's code, with products in TF32, which it chooses for the whole process when it is imported."""
     sys.path.insert(0, path)
+    precision = torch.get_float32_matmul_precision()
     import ctrlg
 
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield ctrlg
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def ctrl_g(ctrlg: Any, matrix: Tensor, emission: Tensor, automaton: Automaton) -> Callable[[], Any]:
+    """Makes Ctrl-G's own processor."""
     states, size = emission.shape
     pairs = [(s, int(d)) for s in range(len(automaton.moves)) for d in np.unique(automaton.moves[s])]
     edges = [(s, d, (automaton.moves[s] == d)[automaton.classes]) for s, d in pairs]
@@ -102,14 +114,15 @@ def ctrl_g(path: str, matrix: Tensor, emission: Tensor, automaton: Automaton) ->
 
 
 class Timer(NamedTuple):
-    """Measures the smallest of several times, after one call."""
+    """Measures the smallest of several times, after one call, or on a GPU after as many as precede a CUDA graph."""
 
     device: torch.device
     repeats: int
     clock: Callable[[], float]
 
     def __call__(self, work: Callable[[], Any]) -> float:
-        work()
+        for _ in range(1 if self.device.type == "cpu" else PATIENCE + 2):
+            work()
         found = []
         for _ in range(self.repeats):
             settle(self.device)
@@ -226,7 +239,8 @@ def case(states: int, words: int, size: int, options: argparse.Namespace, timed:
     drawn = timed(lambda: torch.multinomial((step() + others).softmax(-1), 1))
     report(name, "its method", ours, theirs, timed(step), drawn)
     if options.ctrl_g:
-        beside_ctrl_g(name, ctrl_g(options.ctrl_g, matrix, table, automaton), ours, timed)
+        with own_precision(options.ctrl_g) as ctrlg:
+            beside_ctrl_g(name, ctrl_g(ctrlg, matrix, table, automaton), ours, timed)
 
 
 def preparation_of(ours: Ours) -> list[tuple[str, float]]:

@@ -3,6 +3,8 @@ by step."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical
 from trellis.emissions.classed import Likelihoods
 from trellis.inference import constrained, constrained_sampling
-from trellis.inference.constrained import Product
+from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_sampling import sample
 from trellis.inference.guided import sample_next
@@ -45,6 +47,8 @@ def test_samples_are_those_of_single_steps(moves: str, emits: str, span: object,
         log_probs = other_model(0).expand(20, -1)
         guided = [sample_next(product, product.begin(20), log_probs, 1.0, seeded(n)) for n in range(6)]
         read = product.read(product.begin(2), torch.tensor([0, 2]))
+        places = all_positions(product)
+        corrections = product.corrections(places)
         product.side_by_side = True
         torch.testing.assert_close(product.before(torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])), before)
         assert [sample(product, product.begin(20), seeded(n)) for n in range(3)] == wanted
@@ -52,7 +56,35 @@ def test_samples_are_those_of_single_steps(moves: str, emits: str, span: object,
             assert torch.equal(sample_next(product, product.begin(20), log_probs, 1.0, seeded(n)), tokens)
         for _ in range(4):
             torch.testing.assert_close(product.read(product.begin(2), torch.tensor([0, 2])), read)
+            torch.testing.assert_close(product.corrections(places), corrections)
         assert torch.cuda.is_available() or bool(product.graphs) == isinstance(product.moves, Dense)
+
+
+def all_positions(product: Product) -> Position:
+    """Every state of the automaton, certain ones too, after every number of tokens, under some distribution of states
+    of the chain."""
+    steps, states = torch.meshgrid(
+        torch.arange(STREAM.most + 1), torch.arange(len(product.lattice.after)), indexing="ij"
+    )
+    ahead = torch.rand(steps.numel(), product.prior.shape[1], generator=seeded(0), dtype=product.dtype)
+    return Position(ahead / ahead.sum(-1, keepdim=True), steps.flatten(), states.flatten())
+
+
+def test_graphs_do_not_keep_a_product_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay_anywhere(monkeypatch)
+    monkeypatch.setattr(constrained, "PATIENCE", 0)
+    product = Product(on_device(small(2).chain), CONSTRAINT.compile(VOCAB), SENTENCES)
+    product.side_by_side = True
+    for _ in range(3):
+        sample(product, product.begin(4), seeded(0))
+    assert product.graphs
+    kept = weakref.ref(product)
+    gc.disable()
+    try:
+        del product
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_few_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

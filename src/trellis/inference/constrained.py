@@ -17,6 +17,7 @@ share their sums over tokens."""
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
@@ -207,12 +208,23 @@ class Product:
 
     def corrections(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far, next token): [B, V]."""
-        open = ~self.lattice.certain[position.states] | (position.steps >= self.span.most)
+        if self.is_narrow(position.steps):
+            return self.replayed(Product.corrected, position)
+        open = self.open(position)
         found = torch.zeros(len(open), self.num_symbols, dtype=torch.float64, device=self.device)
         if bool(open.any()):
-            joint, alone = self.predict(position.some(open), self.messages, alone=True)
-            found[open] = (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+            found[open] = self.corrected(position.some(open))
         return found
+
+    def corrected(self, position: Position) -> Tensor:
+        """`corrections`, without waiting for the device."""
+        joint, alone = self.predict(position, self.messages, alone=True)
+        found = (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+        return found.masked_fill(~self.open(position).unsqueeze(-1), 0.0)
+
+    def open(self, position: Position) -> Tensor:
+        """Whether the constraint is not certain to be satisfied: [B]."""
+        return ~self.lattice.certain[position.states] | (position.steps >= self.span.most)
 
     def corrections_of(self, position: Position, tokens: Tensor) -> Tensor:
         """log p(constraint | tokens so far, next token) for some next tokens: [B, n] -> [B, n]."""
@@ -260,7 +272,8 @@ class Product:
             return function(self, *problem)
         if key not in self.graphs and len(self.graphs) >= GRAPHS:
             self.graphs.clear()
-        return self.graphs.setdefault(key, replay.Replay(partial(function, self), 0, 1))(problem)
+        alone = partial(function, weakref.proxy(self))  # a graph does not keep the product alive
+        return self.graphs.setdefault(key, replay.Replay(alone, 0, 1))(problem)
 
     def is_narrow(self, steps: Tensor) -> bool:
         """Whether the messages of all edges of some positions are computed side by side: on a GPU, if they fit into

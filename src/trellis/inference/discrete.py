@@ -97,19 +97,21 @@ def rescued(function: str, chain: LiveChain, found: Any, finite: Finite) -> Any:
 
 
 class Finite:
-    """Whether no sequence looks impossible, which is copied to the host while the device goes on with work that is
-    queued later. Not checked while gradients or a CUDA graph are recorded."""
+    """Whether no sequence looks impossible. Not checked while gradients or a CUDA graph are recorded."""
 
     total: Tensor | None = None
     copied: torch.cuda.Event | None = None
 
     def __init__(self, log_norms: Tensor) -> None:
-        if log_norms.requires_grad or (log_norms.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return
-        self.total = log_norms.detach().sum()
-        if log_norms.is_cuda:
+        if not (log_norms.requires_grad or (log_norms.is_cuda and torch.cuda.is_current_stream_capturing())):
+            self.total = log_norms.detach().sum()
+
+    def begun(self) -> Finite:
+        """The same check, copied to the host while the device goes on with work that is queued later."""
+        if self.total is not None and self.total.is_cuda:
             self.total, self.copied = self.total.to("cpu", non_blocking=True), torch.cuda.Event()
             self.copied.record()
+        return self
 
     def __bool__(self) -> bool:
         if self.copied is not None:
@@ -204,7 +206,7 @@ def counts(
         return made
     chain = live_chain(prior, transition, potentials, lengths)
     found = engines.expect(*chain[:4])
-    finite = Finite(found.log_norms)
+    finite = Finite(found.log_norms).begun()
     counted = finish(found, chain, transition, *more)  # queued before the check for underflow, which waits for a GPU
     right = rescued("expect", chain, found, finite)
     return counted if right is found else finish(right, chain, transition, *more)
