@@ -133,6 +133,8 @@ def pretended_gpu() -> Iterator[None]:
             mock.patch("torch.cuda.get_device_properties", return_value=mock.Mock(total_memory=1 << 33)),
             mock.patch("torch.cuda.is_current_stream_capturing", return_value=False),
             mock.patch("torch.cuda.Event"),
+            mock.patch("torch.cuda.current_stream"),
+            mock.patch("torch.cuda.set_device"),
             mock.patch("torch.backends.cudnn.is_acceptable", return_value=False),
             mock.patch.object(optional, "import_module", without_triton),
             mock.patch.object(replay, "on_gpu", return_value=False),

@@ -51,7 +51,8 @@ def usable(device: torch.device) -> torch.device:
 
 
 def choose_device(device: str | torch.device) -> str:
-    """Resolve a device name; auto selects the GPU if available."""
+    """Resolve a device name; auto selects the GPU if available. Kernels are launched on the current GPU, so a GPU with
+    a number becomes the current one."""
     name = str(device)
     if name == "cpu":
         return name
@@ -65,6 +66,8 @@ def choose_device(device: str | torch.device) -> str:
         raise TrellisError(FORKED)
     if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
         raise TrellisError(f"device is {name!r}, but torch finds {torch.cuda.device_count()} GPUs (from cuda:0).")
+    if name.startswith("cuda:"):
+        torch.cuda.set_device(name)
     return _own_gpu() if name == "cuda" else name
 
 
@@ -179,7 +182,8 @@ def draw_uniform(
 
 
 def together(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """Copies of several arrays of int64 or bool on a device, with a single transfer."""
+    """Copies of several arrays of integers or bool on a device, with a single transfer."""
+    arrays = [array if array.dtype == bool else np.asarray(array, np.int64) for array in arrays]
     starts = np.cumsum([0, *(-(-array.nbytes // 8) * 8 for array in arrays)]).tolist()
     buffer = torch.empty(starts.pop(), dtype=torch.uint8)
     for start, array in zip(starts, arrays, strict=True):

@@ -4,7 +4,12 @@ by step."""
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +22,7 @@ from trellis.constraints import Automaton, contains, one_of
 from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical
 from trellis.emissions.classed import Likelihoods
+from trellis.engines import replay
 from trellis.inference import constrained, constrained_sampling
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
@@ -174,6 +180,56 @@ def test_each_transition_matrix_has_its_own_graphs(monkeypatch: pytest.MonkeyPat
         for each, plain in zip(chains, expected, strict=True):
             for one, other in zip(Product(each, automaton, STREAM, likelihoods).messages, plain, strict=True):
                 torch.testing.assert_close(one, other, rtol=EXACT, atol=EXACT)
+
+
+def test_constraints_prepared_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads share graphs."""
+    replay_anywhere(monkeypatch)
+    chain, automata = on_device(small(2).chain), [contains(word).compile(VOCAB) for word in "abc"]
+    likelihoods = Likelihoods.of(chain.emission)
+    expected = [Product(chain, automaton, STREAM).messages.values for automaton in automata]
+
+    def prepare(number: int) -> bool:
+        found = [Product(chain, automata[number], STREAM, likelihoods).messages.values for _ in range(100)]
+        return all(values.allclose(expected[number], rtol=EXACT) for values in found)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            assert list(pool.map(prepare, range(3))) == [True] * 3
+    finally:
+        sys.setswitchinterval(interval)
+    assert likelihoods.graphs
+
+
+def test_the_memory_of_a_graph_is_free_when_it_is_tried_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs_made, during_calls = list[weakref.ref](), list[bool]()
+
+    class Graph:
+        replay = None
+
+        def __init__(self) -> None:
+            graphs_made.append(weakref.ref(self))
+
+    def run(moves: Dense, order: tuple, size: int, relaxed: bool, values: torch.Tensor) -> torch.Tensor:
+        during_calls.append(bool(graphs_made) and graphs_made[-1]() is not None)
+        if during_calls[-1]:  # it is being captured
+            raise torch.cuda.OutOfMemoryError
+        return values
+
+    monkeypatch.setattr(replay, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **_: nullcontext())
+    graphs, work = dict[Hashable, Any](), partial(run, Dense(torch.eye(2)), (), 1, False)
+    gc.disable()
+    try:
+        for _ in range(2):
+            assert constrained.prepared(work, (torch.ones(2),), graphs).tolist() == [1, 1]
+    finally:
+        gc.enable()
+    assert during_calls == [False, True, False]
+    assert not graphs
 
 
 def test_a_graph_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trellis.engines import homogeneous, reference
-from trellis.engines.replay import LONGEST, Room, replayed
+from trellis.engines.replay import LOCK, LONGEST, Room, replayed
 from trellis.errors import TrellisError
 from trellis.kernels.scan.passes import Memory, inverted, memory_needed
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-LOCK = Lock()  # the memory holds one problem at a time
 Problem = tuple[Belief, Dense, Potentials, Tensor]
 
 

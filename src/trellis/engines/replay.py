@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator
+from threading import RLock
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ class Room(NamedTuple):
     patience: int = 1
 
 
+LOCK = RLock()  # the memory of a graph holds one problem at a time, and only one graph can be captured at a time
 ROOM = Room({})
 OF_BLOCKS = Room({}, larger=16, patience=4)  # for problems over live states, whose batches vary in length
 
@@ -86,7 +88,10 @@ class Replay:
         self.calls += 1
         if self.calls <= self.patience:
             return self.function(*problem)
-        given = tensors_in(problem)
+        with LOCK:
+            return self.replayed(problem, tensors_in(problem))
+
+    def replayed(self, problem: Problem, given: list[Tensor]) -> Any:
         if self.replay is None:
             self.given = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
             self.replay = self.capture(rebuilt(problem, iter(self.given)))
@@ -98,14 +103,14 @@ class Replay:
 
     def capture(self, problem: Problem) -> Callable[[], None]:
         graph, errors = torch.cuda.CUDAGraph(), []
-        with warnings.catch_warnings(), torch.cuda.graph(graph):
+        with warnings.catch_warnings(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             warnings.simplefilter("ignore")  # such as that the graph is empty, if there is an error
             try:
                 self.made = self.function(*problem)
             except torch.cuda.OutOfMemoryError as error:
                 errors.append(error)
         if errors:
-            raise errors[0]
+            raise errors.pop()  # which would otherwise keep itself and the graph alive
         return graph.replay
 
 

@@ -294,7 +294,7 @@ def prepared(run: partial[Messages], problem: tuple[Any, ...], graphs: replay.Gr
         return replay.replayed((id(moves), *shape), run, problem, numbers, replay.Room(graphs, LARGER))
     except torch.cuda.OutOfMemoryError:
         graphs.clear()
-        return run(*problem)
+    return run(*problem)
 
 
 def messages_of(

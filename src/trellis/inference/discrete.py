@@ -109,8 +109,9 @@ class Finite:
     def begun(self) -> Finite:
         """The same check, copied to the host while the device goes on with work that is queued later."""
         if self.total is not None and self.total.is_cuda:
-            self.total, self.copied = self.total.to("cpu", non_blocking=True), torch.cuda.Event()
-            self.copied.record()
+            stream, self.copied = torch.cuda.current_stream(self.total.device), torch.cuda.Event()
+            self.total = self.total.to("cpu", non_blocking=True)
+            self.copied.record(stream)
         return self
 
     def __bool__(self) -> bool:

@@ -76,7 +76,7 @@ class Recorded:
             return
         if self.graph is None:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 work()
             self.graph = graph
         self.graph.replay()

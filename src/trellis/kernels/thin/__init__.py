@@ -50,7 +50,7 @@ def times_by_team(compiled: ModuleType, matrix: Tensor, vectors: Tensor) -> Tens
 
 
 def suits(matrix: Tensor, vectors: Tensor) -> bool:
-    """Whether the compiled product is available, and faster than BLAS."""
+    """Whether compiled code for this product is available."""
     code = COMPILED.get(matrix.device.type)
     return (
         code is not None
