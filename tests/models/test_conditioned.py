@@ -54,6 +54,21 @@ def test_all_sentences_have_the_probability_of_the_model(either: Any) -> None:
     np.testing.assert_allclose(every.prob + every.prob_longer, 1.0, rtol=CLOSE)
 
 
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 6])
+@pytest.mark.parametrize("prompt", ["", "the", "the dog", "the dog sees a cat"])
+def test_sentences_are_possible_impossible_or_too_long(either: Any, most: int, prompt: str) -> None:
+    with_cat, without = (either.constrain(c, most=most) for c in (contains("cat"), ~contains("cat")))
+    parts = [with_cat.log_prob(prompt), without.log_prob(prompt), without.log_prob_longer(prompt)]
+    np.testing.assert_allclose(np.exp(parts).sum(), 1.0, rtol=CLOSE)
+
+
+def test_very_long_sentences_have_a_log_probability(either: Any) -> None:
+    """It falls by the same amount with every word, far below the smallest float32."""
+    logs = [either.constrain(anything(), most=most).log_prob_longer() for most in (1000, 2000, 3000)]
+    np.testing.assert_allclose(logs[2] - logs[1], logs[1] - logs[0], rtol=CLOSE)
+    assert logs[0] < -150
+
+
 def test_infilling_is_a_template(model: Any) -> None:
     for text in ("the ___ sees ___ dog", "___ cat ___", "a ___ ___ and the ___"):
         filled = model.infill(text, complete=True, n=3)
@@ -154,6 +169,9 @@ def test_the_probability_is_logged(capsys: pytest.CaptureFixture[str], caplog: p
         (["--words", "some"], "not a range of words"),
         (["--in-order", "--contains", "a"], "needs at least two phrases"),
         (["--draw", "a.png"], "pictures are SVG"),
+        (["--n", "5"], "unrecognized arguments: --n 5"),
+        (["--best", "-n", "5"], "--best prints one sentence"),
+        (["--prompt", "return a list of", "--words", "..3"], "The prompt has 4 words, more than the 3"),
     ],
 )
 def test_misuse(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 from importlib import import_module
 from types import FrameType, ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trellis import __version__, distributed
 from trellis.cli import commands
@@ -49,7 +49,10 @@ def load_command(name: str, path: str) -> ModuleType | None:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages repeat arguments with control characters escaped."""
+    """A parser of unabbreviated options, whose messages repeat arguments with control characters escaped."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, allow_abbrev=False, **more)
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))

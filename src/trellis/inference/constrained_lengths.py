@@ -28,11 +28,16 @@ def length_probs(product: Product, position: Position) -> Tensor:
     return (found - found.logsumexp(0)).exp()
 
 
-def beyond(product: Product) -> float:
-    """p(more than `most` tokens), irrespective of the constraint."""
+def beyond(product: Product, position: Position) -> float:
+    """log p(more than `most` tokens | tokens so far) of one sequence, irrespective of the constraint."""
     if product.span.end is None:
-        return 0.0
-    ahead = product.prior
-    for _ in range(product.span.most):
-        ahead = product.moves.forward(ahead * (1 - product.ends))
-    return float((ahead * (1 - product.ends)).double().sum())
+        return float("-inf")
+    ahead, scale, steps = position.ahead, 0.0, int(position.steps[0])
+    for t in range(steps, product.span.most + 1):
+        joint = ahead * (1 - product.ends)
+        total = joint.double().sum()
+        scale += float(total.log())
+        if total == 0 or t == product.span.most:
+            break
+        ahead = product.moves.forward(joint / total.to(joint.dtype))
+    return min(scale, 0.0)

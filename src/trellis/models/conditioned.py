@@ -88,6 +88,11 @@ class Conditioned:
         if len(given) != 1:
             raise TrellisError(f"Pass one prompt, not {len(given)}.")
         tokens = tuple(given[0].tolist())
+        if possible and len(tokens) > self.span.most:
+            raise TrellisError(
+                f"The prompt has {len(tokens)} words, more than the {self.span.most} that a sentence may have; shorten "
+                "it, or allow more words."
+            )
         position = self.prefixes.positions([Prefix(tokens)])
         if possible and float(self.product.log_prob(position)) == -np.inf:
             begins = f" that begins with {self.text(tokens)!r}" if tokens else ""
@@ -115,11 +120,15 @@ class Conditioned:
         """The probability that a sentence satisfies the constraint and has `least` to `most` words."""
         return float(np.exp(self.log_prob()))
 
-    @property
     @torch.no_grad()
+    def log_prob_longer(self, prompt: Text = "") -> float:
+        """log p(more than `most` words | the sentence begins with the prompt); such sentences are not sampled."""
+        return beyond(self.product, self.at(prompt, possible=False)[1])
+
+    @property
     def prob_longer(self) -> float:
         """The probability of more than `most` words; such sentences are not part of `prob` and are not sampled."""
-        return beyond(self.product)
+        return float(np.exp(self.log_prob_longer()))
 
     def sample(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
         """Sample n sentences from p(sentence | constraint, prompt)."""

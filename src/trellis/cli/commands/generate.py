@@ -68,6 +68,8 @@ def bounds(text: str) -> tuple[int, int | None]:
 def run(args: argparse.Namespace) -> Answer:
     check_picture(args.draw)
     constraint = constraint_of(args)
+    if args.best and args.n != 1:
+        raise TrellisError("--best prints one sentence; omit -n.")
     from trellis.models.files import load
 
     model = load(args.model, None, args.device)
@@ -118,7 +120,7 @@ def described(found: Conditioned, prompt: str) -> dict[str, Any]:
         "words": [found.span.least, found.span.most],
         "prompt": prompt,
         "log_prob": log_prob,
-        "prob_longer": found.prob_longer,
+        "log_prob_longer": found.log_prob_longer(prompt),
         "expected_words": found.expected_length(prompt),
         "states": len(found.automaton.moves),
     }
@@ -128,8 +130,15 @@ def summary(data: dict[str, Any]) -> str:
     """The probability of the constraint, in one line."""
     given, log_prob = " | prompt" if data["prompt"] else "", data["log_prob"]
     least, most = data["words"]
-    prob = f"{math.exp(log_prob):.6g}" if log_prob > SMALLEST else f"exp({log_prob:.6g})"
     return (
-        f"p(constraint{given}) = {prob} for {least} to {most} words "
-        f"(expected: {data['expected_words']:.1f}); p(more than {most} words) = {data['prob_longer']:.3g}"
+        f"p(constraint{given}) = {probability(log_prob, 6)} for {least} to {most} words "
+        f"(expected: {data['expected_words']:.1f}); "
+        f"p(more than {most} words{given}) = {probability(data['log_prob_longer'], 3)}"
     )
+
+
+def probability(log_prob: float, digits: int) -> str:
+    """exp(log_prob), as a power of e if it underflows."""
+    if SMALLEST < log_prob or log_prob == -math.inf:
+        return f"{math.exp(log_prob):.{digits}g}"
+    return f"exp({log_prob:.{digits}g})"
