@@ -51,8 +51,8 @@ def load_command(name: str, path: str) -> ModuleType | None:
 class Parser(argparse.ArgumentParser):
     """A parser of unabbreviated options, whose messages repeat arguments with control characters escaped."""
 
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, allow_abbrev=False, **more)
+    def __init__(self, prog: str | None = None, **more: Any) -> None:
+        super().__init__(prog, **more, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))

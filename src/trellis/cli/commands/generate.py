@@ -139,6 +139,6 @@ def summary(data: dict[str, Any]) -> str:
 
 def probability(log_prob: float, digits: int) -> str:
     """exp(log_prob), as a power of e if it underflows."""
-    if SMALLEST < log_prob or log_prob == -math.inf:
+    if log_prob > SMALLEST or log_prob == -math.inf:
         return f"{math.exp(log_prob):.{digits}g}"
     return f"exp({log_prob:.{digits}g})"
