@@ -76,6 +76,20 @@ def test_a_captured_pass_sends_nothing_before_its_end(sent: list[int]) -> None:
     torch.testing.assert_close(weight.grad, torch.full_like(weight, PROCESSES))
 
 
+def test_only_touched_rows_are_sent(sent: list[int]) -> None:
+    table, whole = (nn.Parameter(torch.arange(12.0, dtype=torch.float64).view(4, 3)) for _ in range(2))
+    rows = torch.tensor([1, 3])
+    gradients = Gradients([table, whole])
+    gradients.touched = {table: rows}
+    with gradients.arriving(captured=False):
+        ((table[rows] ** 2).sum() + whole.sum()).backward()
+    gradients.finish()
+    assert sent == [2 * 3 + 4 * 3]
+    expected = torch.zeros_like(table).index_copy(0, rows, 2 * PROCESSES * table[rows])
+    torch.testing.assert_close(table.grad, expected)
+    torch.testing.assert_close(whole.grad, torch.full_like(whole, PROCESSES))
+
+
 def test_a_bucket_has_one_type(sent: list[int]) -> None:
     single, double = weights(2, dtype=torch.float32), weights(2)
     assert [len(bucket) for bucket in Gradients([*single, *double]).buckets] == [1, 1]

@@ -70,6 +70,7 @@ def connect() -> None:
         return
     import torch
     import torch.distributed as dist
+    import torch.distributed.nn.functional  # it would keep a group that exists when it is imported, and its threads
 
     on_gpu = torch.cuda.is_available() and dist.is_nccl_available()
     limit, backend = timedelta(seconds=patience()), "cpu:gloo,cuda:nccl" if on_gpu else "gloo"

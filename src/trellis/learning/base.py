@@ -73,6 +73,11 @@ class GradientModel(nn.Module):
         For a batch without padding, the method must not wait for the device, unless `synchronises` is True."""
         raise NotImplementedError
 
+    def touched_rows(self) -> dict[nn.Parameter, Tensor]:
+        """The rows of weights of which the last `log_likelihood` is a function, where these are not all rows. They are
+        the same in all processes."""
+        return {}
+
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
         """Convert a state that is not None to named tensors."""
         return {}

@@ -100,18 +100,23 @@ class GradientLearner:
         carried = self.model.state_from_tensors(belief) if belief else None
         with distributed.stepping(), self.gradients.arriving(self.run.capturing), products_in_tf32(self.model.rough):
             log_likelihood, state = self.model.log_likelihood(batch, carried)
+            self.gradients.touched = self.model.touched_rows()
             tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
             log_likelihood = log_likelihood * 0 if idle else log_likelihood
             (-log_likelihood / given.get("total", tokens)).backward()
         after = {} if state is None else _plain(self.model.state_to_tensors(state))
         made = {"log_likelihood": log_likelihood.detach().double()}
         made |= {f"grad.{name}": weight.grad for name, weight in self.weights.items() if weight.grad is not None}
+        if self.together:
+            names = {weight: name for name, weight in self.weights.items()}
+            made |= {f"rows.{names[weight]}": rows for weight, rows in self.gradients.touched.items()}
         return made | {f"belief.{name}": value for name, value in after.items()}
 
     def apply(self, made: dict[str, Tensor]) -> dict[str, Tensor]:
         """Move the weights along the gradients; returns the log-likelihood and the state."""
         for name, weight in self.weights.items():
             weight.grad = made.get(f"grad.{name}")  # after the replay of a graph, the gradients of that graph
+        self.gradients.touched = {self.weights[name]: rows for name, rows in under("rows.", made).items()}
         self.gradients.finish()
         norm = self.optimizer.update(self.max_norm, self.average)
         log_likelihood = distributed.add_up(made["log_likelihood"]).where(norm.isfinite(), math.nan)

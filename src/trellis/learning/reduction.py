@@ -1,6 +1,6 @@
 """Gradients summed over the processes of a job."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -13,7 +13,8 @@ BUCKET = 1 << 23  # bytes that are summed in one message
 
 class Gradients:
     """Sums the gradients of weights over all processes, in buckets, while the backward pass still computes other
-    gradients. If the backward pass is a CUDA graph, the gradients are summed after it.
+    gradients. If the backward pass is a CUDA graph, the gradients are summed after it. Of a weight in `touched`, only
+    some rows are sent; the gradients of the others must be zero.
 
     All processes must compute gradients of the same weights, and send their buckets in the same order."""
 
@@ -23,6 +24,7 @@ class Gradients:
             if not self.buckets or not _fits(self.buckets[-1], weight):
                 self.buckets.append([])
             self.buckets[-1].append(weight)
+        self.touched: Mapping[nn.Parameter, Tensor] = {}  # the rows
         self.arrived: set[Tensor] = set()
         self.sums: list[Callable[[], None]] = []  # one for each bucket that was sent
 
@@ -54,17 +56,25 @@ class Gradients:
     @torch.no_grad()
     def send(self) -> None:
         """Begin to sum the next bucket."""
-        grads = [weight.grad for weight in self.buckets[len(self.sums)] if weight.grad is not None]
+        grads, rows = list[Tensor](), list[Tensor | None]()
+        for weight in self.buckets[len(self.sums)]:
+            if weight.grad is not None:
+                grads.append(weight.grad)
+                rows.append(self.touched.get(weight))
         if not grads:
             self.sums.append(lambda: None)
             return
-        flat = torch.cat([grad.flatten() for grad in grads])
+        parts = [grad if some is None else grad[some] for grad, some in zip(grads, rows, strict=True)]
+        flat = torch.cat([part.flatten() for part in parts])
         wait = distributed.begin_sum(flat)
 
         def finish() -> None:
             wait()
-            pieces = flat.split([grad.numel() for grad in grads])
-            torch._foreach_copy_(grads, [p.view_as(grad) for p, grad in zip(pieces, grads, strict=True)])
+            for grad, some, part, sums in zip(grads, rows, parts, flat.split([p.numel() for p in parts]), strict=True):
+                if some is None:
+                    grad.copy_(sums.view_as(part))
+                else:
+                    grad.index_copy_(0, some, sums.view_as(part))
 
         self.sums.append(finish)
 

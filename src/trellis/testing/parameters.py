@@ -155,6 +155,19 @@ def dropout_of_states(case: Case) -> None:
     assert_close(parts.transition.dense(), matrix[ids], what="transition")
     assert_close(parts.emission.dense(), whole.emission.dense()[:, ids], what="emission")
     assert_entered(parts, matrix)
+    assert_untouched(case, draw)
+
+
+def assert_untouched(case: Case, draw: Draw) -> None:
+    """Assert that the gradients of weights are zero except in the rows that `touched_rows` returns."""
+    touched, trainable = case.params.touched_rows(draw), [p for p in case.params.parameters() if p.requires_grad]
+    with torch.enable_grad():
+        total = log_likelihood(case.params.parts(draw), case.tokens, case.lengths).sum()
+        grads = torch.autograd.grad(total, trainable, allow_unused=True)
+    for weight, grad in zip(trainable, grads, strict=True):
+        if weight in touched and grad is not None:
+            others = grad.index_fill(0, touched[weight], 0.0)
+            require(not others.any(), "a row of a weight that is not among `touched_rows` has a gradient")
 
 
 def restricted(params: Params, matrix: Tensor, ids: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
@@ -76,7 +76,7 @@ class HMM(GradientModel, ChainModel):
         super().__init__()
         self.vocab, self.params, self.carry = vocab, params, carry
         self.dropout = dropout or Dropout("none", 0.0)
-        self.memo = Memo(params)
+        self.memo, self.drawn = Memo(params), WHOLE
         self.register_buffer("visits", None)
         self.register_buffer("ending", None)
 
@@ -156,11 +156,14 @@ class HMM(GradientModel, ChainModel):
         start, transition, emission = self.parts()
         return emission.predict(state.prior(start, transition).probs)
 
+    def touched_rows(self) -> dict[nn.Parameter, Tensor]:
+        return self.params.touched_rows(self.drawn)
+
     def log_likelihood(self, batch: Batch, state: Carry | None) -> tuple[Tensor, Carry]:
         """log p(batch) and the state distribution after the batch; in training, under a dropout sample of the model.
 
         Does not synchronise with the device if all sequences have equal lengths."""
-        draw = (self.dropout.draw(self.params.partition) if self.training else None) or WHOLE
+        self.drawn = draw = (self.dropout.draw(self.params.partition) if self.training else None) or WHOLE
         parts = written_out(self.params.parts(draw))
         potentials = parts.emission.potentials(batch.tokens, all_observed=batch.equal_lengths)
         prior = training_prior(state, parts, batch, potentials.first_ids())

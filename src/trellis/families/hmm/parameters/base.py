@@ -39,6 +39,10 @@ class Params(nn.Module, ABC):
         """Start, transition and emission over the states that `draw` keeps, and the transitions from any state into
         them."""
 
+    def touched_rows(self, draw: Draw) -> dict[nn.Parameter, Tensor]:
+        """The rows of weights of which `parts` is a differentiable function, where these are not all rows."""
+        return {}
+
 
 class SavedParams(Params):
     """Parameters that can be saved to a file."""

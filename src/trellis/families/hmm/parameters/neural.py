@@ -165,6 +165,9 @@ class NeuralParams(WordParams):
         low = self.training and self.words.is_cuda and self.words.dtype is torch.float32
         return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
 
+    def touched_rows(self, draw: Draw) -> dict[nn.Parameter, Tensor]:
+        return {} if draw.ids is None else {embedding.own: draw.ids for embedding in self.embeddings}  # type: ignore[misc]
+
     def parts(self, draw: Draw = WHOLE) -> Parts:
         before, after, emitting = self.embed_roles(draw.ids)
         transition, emission = side_by_side(
