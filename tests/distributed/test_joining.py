@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from processes import together
+from processes import environment, free_port, together
 from test_together import CASES, SHORT, TEXT
 
 import trellis
@@ -93,6 +94,32 @@ def test_a_job_of_one_process_needs_no_address(monkeypatch: pytest.MonkeyPatch) 
 def in_turns(work: Callable[[], Any]) -> Any:
     with distributed.one_at_a_time():
         return work()
+
+
+STEP = """
+import sys, torch, trellis.distributed
+from pathlib import Path
+
+trellis.distributed.join()
+weight = torch.nn.Parameter(torch.ones(3))
+weight.grad = torch.ones(3)
+torch.optim.AdamW([weight]).step()  # loads modules that would keep the connection
+sys.modules["trellis.distributed.job"].disconnect()
+for task in Path("/proc/self/task").iterdir():
+    print((task / "comm").read_text().strip())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_no_thread_outlives_the_connection() -> None:
+    port = free_port()
+    places = [os.environ | environment(rank, 2, port) | {"CUDA_VISIBLE_DEVICES": ""} for rank in range(2)]
+    jobs = [subprocess.Popen([sys.executable, "-c", STEP], env=env, stdout=subprocess.PIPE) for env in places]
+    for job in jobs:
+        out, _ = job.communicate(timeout=180)
+        assert job.returncode == 0
+        assert b"python" in out
+        assert b"gloo" not in out
 
 
 def test_the_first_process_works_while_the_others_wait(tmp_path: Path) -> None:
