@@ -66,18 +66,21 @@ class Cost(NamedTuple):
         return self.square * run.kept**2 / gpus + self.block * (run.kept / run.classes) ** 2 + optimiser(run.states)
 
 
-def parameters(states: int) -> int:
-    """Two tables of half the dimensions per state, and the embeddings of words."""
-    return 2 * states * DIM // 2 + WORDS * DIM
+def summed(kept: int, dim: int = DIM) -> int:
+    """Bytes of the sums of a step: the gradients of the embeddings of kept states (two tables of half the dimensions)
+    and of words; the normalisers and their gradients."""
+    return 4 * (2 * kept * (dim // 2) + WORDS * dim + 2 * kept)
+
+
+def wire(size: float, processes: int) -> float:
+    """Bytes that each process sends to sum `size` bytes by ring."""
+    return 2 * (processes - 1) / processes * size
 
 
 def communication(run: Run, gpus: int) -> float:
-    """Seconds to sum the gradients, and the normalisers and their gradients, by ring."""
-    if gpus == 1:
-        return 0.0
-    size = 4 * (parameters(run.states) + 2 * run.kept)
+    """Seconds of the sums of a step."""
     rate = NVLINK if gpus <= NODE else NETWORK
-    return 2 * (gpus - 1) / gpus * size / rate + 3 * LATENCY * (gpus - 1).bit_length()
+    return wire(summed(run.kept), gpus) / rate + 3 * LATENCY * (gpus - 1).bit_length()
 
 
 def measure(run: Run, device: torch.device, repeats: int) -> None:

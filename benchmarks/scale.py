@@ -12,18 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cost import summed, wire
 from benchmarks.report import emit
 
 BENCH = "scale"
 WORDS, LANES, WINDOW = 10_000, 128, 64
 WARM_UP, STEPS, QUICK = 3, 12, 4
+NEURAL = {
+    "learner": "gradient", "params": "neural", "emission": "brown", "dropout": "state", "dropout_rate": 0.5,
+    "factored": True, "tying": "but-out",
+}  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {
     "em, 256 states": {"states": 256, "learner": "em"},
     "stepwise em, 256 states": {"states": 256, "learner": "stepwise-em"},
-    "neural, 4,096 states": {
-        "states": 4096, "learner": "gradient", "params": "neural", "emission": "brown", "classes": 64, "dim": 128,
-        "dropout": "state", "dropout_rate": 0.5, "factored": True, "tying": "but-out",
-    },
+    "neural, 4,096 states": NEURAL | {"states": 4096, "classes": 64, "dim": 128},
+    "neural, 16,384 states": NEURAL | {"states": 16384, "classes": 256, "dim": 256},
 }  # fmt: skip
 
 
@@ -41,9 +44,18 @@ def main(argv: list[str]) -> None:
                 efficiency = alone[metric] / several[metric] / (size if metric == "seconds" else 1)
                 more = {"processes": size, "efficiency": efficiency, "load": os.getloadavg()[0]}
                 emit(BENCH, case, metric, several[metric], "one process", alone[metric], efficiency, "s/step", **more)
-            ratio = several["model_bytes"] / several["bytes"]
-            more = {"processes": size}
-            emit(BENCH, case, "sent", several["bytes"], "model", several["model_bytes"], ratio, "bytes/step", **more)
+            for peer, bytes in peers_of(case, several["model_bytes"]).items():
+                more = {"processes": size, "sent_by_ring": wire(several["bytes"], size)}
+                emit(
+                    BENCH, case, "summed", several["bytes"], peer, bytes, bytes / several["bytes"], "bytes/step", **more
+                )
+
+
+def peers_of(case: str, model: float) -> dict[str, float]:
+    """Bytes with which those of a step are compared: all parameters, and the prediction of the cost model."""
+    given = CASES[case]
+    predicted = {"cost model": summed(given["states"] // 2, given["dim"])} if "dim" in given else {}
+    return {"all parameters": model} | predicted
 
 
 def measured(case: str, size: int, steps: int) -> dict[str, float]:
