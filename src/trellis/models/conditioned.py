@@ -194,8 +194,8 @@ def checked_span(least: Any, most: Any, end: int | None, unit: str = "words") ->
 @torch.no_grad()
 def sample_each(found: Sequence[Conditioned], seed: int = 0) -> list[str]:
     """Sample one sentence for each constraint of `constrain_each`, in one batch."""
-    found = list(found) if isinstance(found, Iterable) else [found]
-    if not found or not all(isinstance(one, Conditioned) for one in found):
+    found = list(found) if isinstance(found, Iterable) else found
+    if not found or not isinstance(found, list) or not all(isinstance(one, Conditioned) for one in found):
         raise TrellisError(f"Pass the result of constrain_each, not {found!r}.")
     if any(one.product is not found[0].product for one in found):
         raise TrellisError("The constraints were not prepared together; pass the result of one call of constrain_each.")
