@@ -13,7 +13,8 @@ from test_guide import CONSTRAINT, EXACT, MOST, WORDS, random_hmm
 from torch import Tensor
 
 import trellis
-from trellis.constraints import Alphabet, banned, contains, ends
+from trellis.constraints import Alphabet, Constraint, banned, contains, ends, regex
+from trellis.corpus.tokenizer_file import corpus_of_tokenizer
 from trellis.errors import TrellisError
 from trellis.inference.prefixes import Prefix
 from trellis.testing.oracle import SMALLEST_P, chi_square
@@ -237,3 +238,60 @@ def test_transformers_generate_streams(hmm: trellis.HMM, gpt2: Any, options: dic
     assert all(automaton.accepts(row) for row in rows[:, 2:].tolist())
     with pytest.raises(TrellisError, match=f"pass max_new_tokens={MOST} to generate"):
         gpt2.generate(prompts, logits_processor=[guide.processor(seed=seed)], max_new_tokens=MOST + 2, **settings)
+
+
+@pytest.fixture(scope="module")
+def distilled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, trellis.HMM]:
+    """A tokenizer, a random GPT-2 with its tokens, and an HMM trained on ids that this GPT-2 has generated."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    raw, file = tokenizers.Tokenizer(tokenizers.models.BPE()), tmp_path_factory.mktemp("ids") / "tokenizer.json"
+    raw.pre_tokenizer, raw.decoder = tokenizers.pre_tokenizers.ByteLevel(False), tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=60, special_tokens=["<|endoftext|>"], show_progress=False)
+    raw.train_from_iterator(["return a list of strings", "the list is a file", "a list of the files"] * 20, trainer)
+    raw.save(str(file))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token="<|endoftext|>")
+    tokenizer.pad_token, tokenizer.padding_side = tokenizer.eos_token, "left"
+    torch.manual_seed(0)
+    end = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.eos_token_id)
+    config = transformers.GPT2Config(vocab_size=len(tokenizer), n_layer=1, n_head=2, n_embd=8, n_positions=32, **end)
+    gpt2 = transformers.GPT2LMHeadModel(config).eval()
+    start = torch.full((200, 1), tokenizer.eos_token_id)
+    rows = gpt2.generate(start, attention_mask=torch.ones_like(start), do_sample=True, max_new_tokens=12)[:, 1:]
+    generated = [row[: row.index(tokenizer.eos_token_id)] if tokenizer.eos_token_id in row else row
+                 for row in rows.tolist()]  # fmt: skip
+    corpus = corpus_of_tokenizer(generated, file)
+    return tokenizer, gpt2, trellis.train(corpus, states=4, epochs=2, device="cpu").model
+
+
+@pytest.mark.parametrize(
+    ("constraint", "pattern"),
+    [(contains(" list") & banned(" a"), ".* list.*"), (regex("[a-z ]*(is|of) a?"), "[a-z ]*(is|of) a?")],
+)
+@pytest.mark.parametrize(
+    ("options", "seed"), [({"do_sample": True, "num_return_sequences": 4}, None), ({"num_return_sequences": 1}, 0),
+                          ({"num_beams": 4}, None)],
+)  # fmt: skip
+def test_from_generated_ids_to_guided_texts(
+    distilled: tuple[Any, Any, trellis.HMM],
+    options: dict[str, Any],
+    seed: int | None,
+    constraint: Constraint,
+    pattern: str,
+) -> None:
+    tokenizer, gpt2, hmm = distilled
+    inputs = tokenizer(["return", "return a list of the"], return_tensors="pt", padding=True)
+    mask, size = inputs["attention_mask"], inputs["input_ids"].shape[1]
+    assert mask[0].sum() < mask[1].sum()
+    alphabet, most = Alphabet.of_tokenizer(tokenizer), 8
+    processor = trellis.guide(hmm, constraint, 2, most, alphabet=alphabet).processor(attention_mask=mask, seed=seed)
+    torch.manual_seed(0)
+    settings = {"attention_mask": mask, "logits_processor": [processor], "max_new_tokens": most + 1, **options}
+    rows = gpt2.generate(inputs["input_ids"], **settings)[:, size:].tolist()
+    automaton = constraint.compile(alphabet)
+    assert len(rows) == 2 * options.get("num_return_sequences", 1)
+    for row in rows:
+        tokens = row[: row.index(tokenizer.eos_token_id)]
+        assert automaton.accepts(tokens)
+        assert 2 <= len(tokens) <= most
+        assert re.fullmatch(pattern, tokenizer.decode(tokens), re.DOTALL)
