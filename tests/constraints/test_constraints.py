@@ -141,6 +141,25 @@ def test_an_automaton_over_characters_from_outside() -> None:
     assert [row for row in SEQUENCES if automaton.accepts(row)] == [(0,) * n for n in range(1, LONGEST + 1)]
 
 
+def test_characters_that_the_alphabet_of_an_automaton_lacks_have_no_edges() -> None:
+    class Smaller(Machine):
+        alphabet = {"a": 0, " ": 1}  # noqa: RUF012
+
+    automaton = from_fsm(Smaller).compile(VOCAB)
+    assert [row for row in SEQUENCES if automaton.accepts(row)] == [(0,) * n for n in range(1, LONGEST + 1)]
+
+
+def test_any_other_character_of_interegular() -> None:
+    interegular = pytest.importorskip("interegular", reason="interegular is not installed")
+    for pattern in ("a( .)*", "[^b]*", "a( a)*"):  # no pattern contains the letter c
+        theirs, ours = (
+            from_fsm(interegular.parse_pattern(pattern).to_fsm()).compile(VOCAB),
+            regex(pattern).compile(VOCAB),
+        )
+        for row in SEQUENCES:
+            assert theirs.accepts(row) == ours.accepts(row), (pattern, row)
+
+
 def test_ids_without_words() -> None:
     automaton = contains("7 2").compile(Alphabet.of_ids(10))
     assert automaton.accepts([1, 7, 2])

@@ -25,7 +25,7 @@ from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.inference.queries import Chain
 from trellis.testing.oracle import SMALLEST_P, Paths, chi_square, sentences
 from trellis.testing.problems import distributions, seeded
-from trellis.transitions import Dense, LowRank, Softmax, Transition
+from trellis.transitions import Banded, Dense, LowRank, Nested, Softmax, Transition
 from trellis.types import Belief
 
 EXACT = 1e-10
@@ -42,6 +42,13 @@ def transition(kind: str, states: int, generator: torch.Generator) -> Transition
     if kind == "softmax":
         queries, keys = torch.randn(2, states, 2, generator=generator, dtype=torch.float64)
         return Softmax(queries, keys)
+    if kind == "nested":  # two classes of states
+        queries, keys = torch.randn(2, states, 2, generator=generator, dtype=torch.float64)
+        return Nested(queries, keys, distributions(generator, states, 2).log())
+    if kind == "banded":
+        places = torch.arange(states).unsqueeze(-1) + torch.arange(3) - 1
+        probs = distributions(generator, states, 3) * ((places >= 0) & (places < states))
+        return Banded(probs / probs.sum(-1, keepdim=True))
     return Dense(distributions(generator, states, states, zeros=0.3 if kind == "sparse" else 0.0))
 
 
@@ -72,7 +79,7 @@ class Small(NamedTuple):
 
 
 def small(seed: int, moves: str = "dense", emits: str = "all states", states: int = 3) -> Small:
-    generator = seeded(seed)
+    generator, states = seeded(seed), 4 if moves == "nested" else states
     prior, operator = distributions(generator, 1, states), transition(moves, states, generator)
     emitted = emission(emits, states, generator)
     matrix, table = operator.dense().numpy(), emitted.dense().exp().T.numpy()
@@ -84,6 +91,7 @@ def small(seed: int, moves: str = "dense", emits: str = "all states", states: in
 
 
 KINDS = [("dense", "all states"), ("sparse", "all states"), ("low rank", "all states"), ("softmax", "all states"),
+         ("nested", "all states"), ("banded", "all states"),
          ("dense", "classes"), ("softmax", "classes"), ("low rank", "a support")]  # fmt: skip
 
 

@@ -13,10 +13,14 @@ import torch
 
 import trellis
 from running import run
-from trellis.constraints import anything, banned, begins, contains, ends, length, regex, template
+from trellis.constraints import anything, banned, begins, contains, ends, exactly, length, regex, template
+from trellis.emissions import Categorical
 from trellis.errors import TrellisError
+from trellis.families.hmm.parameters.given import PartsParams
 from trellis.inference.constrained_sampling import sample
 from trellis.models.conditioned import sample_each
+from trellis.testing.problems import distributions, seeded
+from trellis.transitions import Dense
 
 CLOSE = 1e-5
 SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs , and the dog sees"] * 15
@@ -112,6 +116,47 @@ def test_running_text(either: Any) -> None:
     assert all(len(row) == 6 and found.automaton.accepts(row) for row in tokens)
 
 
+def test_the_only_completion_of_a_stream_is_proved(either: Any) -> None:
+    text = "the dog"
+    best = either.constrain(contains("dog"), most=2, complete=False).best(text)
+    assert best == (text, pytest.approx(float(either.token_log_probs(text)[:2].sum()), rel=CLOSE), True)
+
+
+def test_streams_have_no_smallest_length(model: Any) -> None:
+    with pytest.raises(TrellisError, match="A stream has exactly 5 words; leave `least` out, which is 2"):
+        model.constrain(contains("cat"), least=2, most=5, complete=False)
+    with pytest.raises(TrellisError, match="A stream has exactly 100 words"):
+        model.constrain(contains("cat"), least=2, complete=False)
+    with pytest.raises(TrellisError, match="The largest number of words is 0; pass an integer from 1 to"):
+        model.constrain(contains("cat"), most=0, complete=False)
+    assert model.constrain(contains("cat"), least=5, most=5, complete=False).span == (5, 5, None)
+
+
+def test_no_log_probability_exceeds_zero() -> None:
+    """One sentence is certain given the constraint; in float32, its probability is rounded in two ways."""
+    model = trellis.load("demo")
+    texts = ["return a list object.", "return the name of the file.", "see also the module of this function.",
+             "this method returns a string.", "the default is the name of the module"]  # fmt: skip
+    for text in texts:
+        found = model.constrain(exactly(text), most=20)
+        (one,) = found.samples(1)
+        assert one.text == text
+        assert -1e-4 < one.log_prob_given <= 0
+
+
+def test_no_log_probability_of_a_token_exceeds_zero() -> None:
+    """All states emit the same word; in float32, their probabilities sum to a little more or less than one."""
+    for seed in range(5):
+        draw, states = seeded(seed), 5
+        start, matrix = distributions(draw, states).float(), distributions(draw, states, states).float()
+        emission = Categorical(torch.tensor([[1.0], [0.0]]).expand(2, states).log().contiguous(), None, states)
+        params = PartsParams(start, Dense(matrix), emission)
+        model = trellis.HMM(trellis.Vocabulary(["a", "<eos>"], [1, 1]), params).eval()
+        found = model.token_log_probs("a a a a a a a a")[:-1]
+        assert (found <= 0).all()
+        assert (found > -1e-6).all()
+
+
 def test_what_cannot_be(model: Any) -> None:
     with pytest.raises(
         TrellisError, match=r"No sentence of 0 to 3 words satisfies .*: contains 'cat' at least 5 times"
@@ -123,6 +168,9 @@ def test_what_cannot_be(model: Any) -> None:
     assert model.constrain(anything(), most=2).log_prob("the cat sees the dog") == -np.inf  # too long
     with pytest.raises(TrellisError, match="Cannot generate 3 to 2 words"):
         model.constrain(anything(), 3, 2)
+    for limit in (-1, 0, 1.5):
+        with pytest.raises(TrellisError, match=f"The number of prefixes of each length is {limit}; pass an integer"):
+            model.constrain(anything(), most=5).best(limit=limit)
     bigram = trellis.train(SENTENCES, family="bigram").model
     with pytest.raises(TrellisError, match=r"constrain\(\) is for HMMs"):
         bigram.constrain(anything())
@@ -224,6 +272,16 @@ def test_several_constraints_at_once(model: Any) -> None:
         sample_each([together[0], model.constrain(contains("cat"))])
     with pytest.raises(TrellisError, match="at least one constraint"):
         model.constrain_each([])
+    for given in (contains("cat"), 3):
+        with pytest.raises(TrellisError, match="Pass a list of constraints, not "):
+            model.constrain_each(given)
+    assert len(model.constrain_each(iter(constraints), 1, 7)) == len(constraints)
+    for given in ([], together[0], ["cat"]):
+        with pytest.raises(TrellisError, match="Pass the result of constrain_each, not "):
+            sample_each(given)
+    assert sample_each(iter(together)) == sample_each(together)
+    with pytest.raises(TrellisError, match="The seed is -1; pass an integer"):
+        sample_each(together, -1)
 
 
 def test_log_probabilities_of_samples(model: Any) -> None:

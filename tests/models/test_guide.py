@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product as all_pairs
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import trellis
-from trellis.constraints import Alphabet, Constraint, banned, begins, contains, ends, length
+from trellis.constraints import Alphabet, Constraint, anything, banned, begins, contains, ends, length
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters.given import PartsParams
@@ -127,122 +127,86 @@ def test_particles_are_unbiased(other: Any) -> None:
     assert abs(shares.mean() - expected[top]) < 4 * shares.std() / np.sqrt(len(shares))
 
 
+def without(hmm: trellis.HMM, word: int) -> trellis.HMM:
+    """The HMM, in which no state emits this word."""
+    start, transition, emission = hmm.parts()
+    table = emission.dense().exp().index_fill(0, torch.tensor(word), 0.0)
+    emission = Categorical((table / table.sum(0)).log(), None, hmm.num_states)
+    return trellis.HMM(hmm.vocab, PartsParams(start, transition, emission)).eval()
+
+
+def test_impossible_constraints_are_refused(hmm: trellis.HMM) -> None:
+    guide = trellis.guide(hmm, contains("a", 5), most=4)
+    for generate in (guide.sample, guide.particles):
+        with pytest.raises(TrellisError, match="No text of 0 to 4 tokens after the prompt satisfies the constraint"):
+            generate(hmm, 4)
+
+
+def test_a_guided_model_that_cannot_satisfy_the_constraint(hmm: trellis.HMM) -> None:
+    guide, other = trellis.guide(hmm, ends("a"), most=4), without(hmm, 0)
+    with pytest.raises(TrellisError, match="No token that the constraint allows has a positive probability"):
+        guide.sample(other, 4)
+    with pytest.raises(TrellisError, match="gives probability zero to every sampled text"):
+        guide.particles(other, 4)
+
+
+def test_particles_that_die_later_have_no_weight(hmm: trellis.HMM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the messages of all positions after two tokens underflowed: tokens drawn there mean nothing."""
+    guide = trellis.guide(hmm, CONSTRAINT, most=MOST)
+    log_prob = guide.product.log_prob
+    dead = 2
+    monkeypatch.setattr(guide.product, "log_prob", lambda at: log_prob(at).masked_fill(at.steps == dead, -torch.inf))
+    with pytest.raises(TrellisError, match="gives probability zero to every sampled text"):
+        guide.particles(hmm, 8)
+
+
 def test_misuse(hmm: trellis.HMM, other: Any) -> None:
+    guide = trellis.guide(hmm, CONSTRAINT, most=MOST)
     with pytest.raises(TrellisError, match="Only an HMM can be a guide"):
         trellis.guide(other, CONSTRAINT)
     with pytest.raises(TrellisError, match="must have the 4 tokens of the HMM"):
-        trellis.guide(hmm, CONSTRAINT).sample(random_hmm([*WORDS, "d"]))
-    with pytest.raises(TrellisError, match="must not be negative"):
-        trellis.guide(hmm, CONSTRAINT, alpha=-1.0)
-    with pytest.raises(TrellisError, match="alphabet has 9 tokens, but the HMM has 4"):
-        trellis.guide(hmm, contains("1"), alphabet=Alphabet.of_ids(9, 3))
-    with pytest.raises(TrellisError, match="No text after the prompts can satisfy"):
-        trellis.guide(hmm, contains("a", 5), most=4).processor()(torch.tensor([[0]]), scores_of(1, 4))
-    with pytest.raises(TrellisError, match="No token that the constraint allows"):
-        trellis.guide(hmm, contains("a", 5), most=4).sample(hmm)
+        guide.sample(random_hmm([*WORDS, "d"]))
+    with pytest.raises(TrellisError, match="must have the 4 tokens of the HMM, with the same ids"):
+        guide.sample(random_hmm(["b", "a", "c", "<eos>"]))
+    with pytest.raises(TrellisError, match=r"Only a language model of Trellis can be guided here, not 'lstm'\."):
+        guide.sample("lstm")  # type: ignore[arg-type]
+    for n in (1.5, 0, "2"):
+        with pytest.raises(TrellisError, match=f"The number of texts is {n}; pass an integer from 1 to 1,000,000"):
+            guide.sample(hmm, n)  # type: ignore[arg-type]
+        with pytest.raises(TrellisError, match=f"The number of texts is {n}; "):
+            guide.particles(hmm, n)  # type: ignore[arg-type]
+    with pytest.raises(TrellisError, match=r"Pass one prompt, not 2\."):
+        guide.sample(hmm, prompt=["a", "b"])
+    assert guide.sample(hmm, prompt=["a b"]) == guide.sample(hmm, prompt="a b")
+    with pytest.raises(TrellisError, match="alphabet has no end can only be used as a processor"):
+        trellis.guide(hmm, contains("1"), alphabet=Alphabet.of_ids(4)).sample(hmm)
 
 
-def test_texts_that_cannot_satisfy_the_constraint_end(hmm: trellis.HMM) -> None:
-    """Beam search keeps hypotheses of score -inf if it has no others."""
-    processor = trellis.guide(hmm, CONSTRAINT, most=4).processor()
-    processor(torch.tensor([[0], [0]]), scores_of(2, 4))
-    found = processor(torch.tensor([[0, 2, 2], [0, 0, 1]]), scores_of(2, 4))
-    assert found[0].isfinite().tolist() == [False, False, False, True]
-    assert found[1].isfinite().all()
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"alpha": -1.0}, "The weight alpha of the guide is -1.0; pass a number that is not negative."),
+        ({"alpha": "1"}, "The weight alpha of the guide is '1'; pass"),
+        ({"alpha": float("nan")}, "The weight alpha of the guide is nan; pass"),
+        ({"alpha": float("inf")}, "The weight alpha of the guide is inf; pass"),
+        ({"least": 5, "most": 3}, "Cannot generate 5 to 3 tokens; pass 0 <= least <= most."),
+        ({"least": -1}, "The smallest number of tokens is -1; pass an integer from 0 to 1,000,000."),
+        ({"most": -1}, "The largest number of tokens is -1; pass an integer from 0 to 1,000,000."),
+        ({"most": 2.5}, "The largest number of tokens is 2.5; pass"),
+        ({"most": "5"}, "The largest number of tokens is 5; pass"),
+        ({"cache": -1}, "The number of prefixes in the cache is -1; pass an integer of at least 0."),
+        ({"alphabet": Alphabet.of_ids(9, 3)}, "The alphabet has 9 tokens, but the HMM has 4."),
+        ({"alphabet": Alphabet.of_ids(4, 2)}, "ends texts with token 2, but the <eos> of the HMM is token 3; pass"),
+        ({"alphabet": "gpt2"}, "An alphabet is needed, such as Alphabet.of_tokenizer(tokenizer), not str."),
+        ({"alphabet": Alphabet.of_ids(4), "least": 2, "most": 3}, "A stream has exactly 3 tokens; leave `least` out"),
+        ({"alphabet": Alphabet.of_ids(4), "most": 0}, "The largest number of tokens is 0; pass an integer from 1 to"),
+    ],
+)
+def test_arguments_of_a_guide(hmm: trellis.HMM, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TrellisError, match=re.escape(sentence)):
+        trellis.guide(hmm, anything(), **arguments)
 
 
-def scores_of(rows: int, size: int = 6) -> Tensor:
-    return torch.randn(rows, size, generator=seeded(rows), dtype=torch.float64)
-
-
-def test_the_processor_skips_padding_and_tokens_that_the_hmm_lacks(hmm: trellis.HMM) -> None:
-    guide = trellis.guide(hmm, CONSTRAINT, most=4)
-    scores = scores_of(2)
-    padded = torch.tensor([[5, 5, 0, 1], [5, 2, 0, 0]])
-    by_pad = guide.processor(pad=5)(padded, scores)
-    by_mask = guide.processor(attention_mask=torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]]))(padded, scores)
-    assert by_pad.equal(by_mask)
-    for row, prompt in enumerate([(0, 1), (2, 0, 0)]):
-        expected = scores[row].log_softmax(-1)[:4] + guide.corrections([Prefix((), prompt)])[0]
-        assert by_pad[row, :4].allclose(expected, rtol=EXACT)
-        assert by_pad[row, 4:].eq(-torch.inf).all()  # tokens that the HMM does not have
-
-
-def test_the_processor_follows_reordered_rows_and_leaves_ended_ones(hmm: trellis.HMM) -> None:
-    guide, scores = trellis.guide(hmm, ends("a"), most=4, cache=3), scores_of(3, 4)
-    processor = guide.processor()
-    processor(torch.tensor([[1], [2], [2]]), scores)
-    found = processor(torch.tensor([[2, 0, 1], [2, 0, 3], [1, 1, 0]]), scores)
-    assert found[1].equal(scores[1])
-    for row, prefix in ((0, Prefix((0, 1), (2,))), (2, Prefix((1, 0), (1,)))):
-        assert found[row].allclose(scores[row].log_softmax(-1) + guide.corrections([prefix])[0], rtol=EXACT)
-
-
-def test_a_processor_is_for_one_call_of_generate(hmm: trellis.HMM) -> None:
-    processor = trellis.guide(hmm, ends("a"), most=4).processor()
-    processor(torch.tensor([[1, 0], [2, 0]]), scores_of(2, 4))
-    processor(torch.tensor([[2, 0, 1], [2, 0, 2], [1, 0, 0]]), scores_of(3, 4))
-    for prompt in ([[0, 1]], [[1]], [[1, 1, 0]]):
-        with pytest.raises(TrellisError, match="for one call of generate"):
-            processor(torch.tensor(prompt), scores_of(1, 4))
-
-
-def test_a_processor_that_samples(hmm: trellis.HMM) -> None:
-    guide, scores = trellis.guide(hmm, CONSTRAINT, most=4, cache=3), scores_of(1, 5)
-    rows = torch.tensor([[1]]).expand(4000, -1)
-    found = guide.processor(seed=0)(rows, scores.expand(4000, -1))
-    assert (found == 0).sum(-1).eq(1).all()
-    assert (found > -torch.inf).sum(-1).eq(1).all()
-    expected = guide.processor()(rows[:1], scores).softmax(-1)[0]
-    assert chi_square(found.argmax(-1).numpy(), expected.numpy()) > SMALLEST_P
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Any:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=5, n_layer=1, n_head=2, n_embd=8, n_positions=32, bos_token_id=4, eos_token_id=3, pad_token_id=3
-    )  # one token more than the HMM has: 4
-    return transformers.GPT2LMHeadModel(config).double().eval()
-
-
-def generate(gpt2: Any, processor: Any, prompts: Tensor, mask: Tensor | None = None, **options: Any) -> list[list[int]]:
-    """The tokens that follow each prompt, up to <eos>."""
-    mask = torch.ones_like(prompts) if mask is None else mask
-    rows = gpt2.generate(prompts, attention_mask=mask, logits_processor=[processor], max_new_tokens=MOST + 1, **options)
-    rows = rows[:, prompts.shape[1] :].tolist()
-    assert all(3 in row for row in rows)
-    return [row[: row.index(3)] for row in rows]
-
-
-def test_transformers_sample_what_satisfies_the_constraint(hmm: trellis.HMM, gpt2: Any) -> None:
-    guide, automaton = trellis.guide(hmm, CONSTRAINT, most=MOST), CONSTRAINT.compile(hmm.vocab)
-    prompts, mask = torch.tensor([[3, 4, 0], [4, 2, 1]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
-    torch.manual_seed(1)
-    for options in (
-        {"do_sample": True, "num_return_sequences": 8},
-        {"do_sample": True, "num_return_sequences": 8, "num_beams": 1},
-        {"num_beams": 4},
-        {"num_beams": 3, "do_sample": True},
-    ):
-        seed = 0 if "num_beams" not in options else None
-        found = generate(gpt2, guide.processor(attention_mask=mask, seed=seed), prompts, mask, **options)
-        assert len(found) == 2 * options.get("num_return_sequences", 1)
-        assert all(automaton.accepts(row) and len(row) <= MOST for row in found)
-
-
-def test_beams_find_the_best_text_of_the_guided_model(hmm: trellis.HMM, gpt2: Any) -> None:
-    """With more beams than texts, and lengths not rewarded, the result is the mode of p(text) 1[constraint]."""
-    automaton, prompt, most = CONSTRAINT.compile(hmm.vocab), [4, 0], 3
-    rows = [list(row) for n in range(most + 1) for row in all_pairs(range(3), repeat=n) if automaton.accepts(row)]
-    with torch.no_grad():
-        log_probs = [log_prob(gpt2, prompt, [*row, 3]) for row in rows]
-    processor = trellis.guide(hmm, CONSTRAINT, most=most).processor()
-    found = generate(gpt2, processor, torch.tensor([prompt]), num_beams=60, length_penalty=0.0)
-    assert found == [rows[int(np.argmax(log_probs))]]
-
-
-def log_prob(gpt2: Any, prompt: list[int], tokens: list[int]) -> float:
-    logits = gpt2(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
-    return float(logits.gather(-1, torch.tensor(tokens).unsqueeze(-1)).sum())
+def test_a_guide_without_a_cache(hmm: trellis.HMM) -> None:
+    kept, none = trellis.guide(hmm, CONSTRAINT, most=MOST), trellis.guide(hmm, CONSTRAINT, most=MOST, cache=0)
+    assert kept.sample(hmm, 5) == none.sample(hmm, 5)

@@ -334,18 +334,25 @@ def from_fsm(machine: Any) -> Constraint:
     machine : interegular.FSM
         An automaton of the package `interegular`, or one like it. It starts in the state `machine.initial` and accepts
         in the states `machine.finals`. The next state is `machine.map[state][machine.alphabet[character]]`. If there is
-        no next state, the text is rejected.
+        no next state, or the alphabet does not have the character, the text is rejected.
     """
 
     if not all(hasattr(machine, name) for name in ("initial", "finals", "map", "alphabet")):
         raise TrellisError(f"An automaton has the attributes initial, finals, map and alphabet, unlike {machine!r}.")
 
+    def symbol(character: str) -> Any:
+        try:
+            return machine.alphabet[character]
+        except KeyError:
+            return DEAD
+
     def build(alphabet: Alphabet) -> Automaton:
         characters = sorted({patterns.SPACE, *"".join(alphabet.words)})
+        symbols = [symbol(character) for character in characters]
 
         def step(state: Any) -> Iterable[Any]:
             row = machine.map.get(state, {})
-            return (row.get(machine.alphabet[character], DEAD) for character in characters)
+            return (row.get(one, DEAD) for one in symbols)
 
         inner = explore(machine.initial, step, lambda s: s in machine.finals, np.arange(len(characters)))
         return patterns.lifted(inner, characters, alphabet)

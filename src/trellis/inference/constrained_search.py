@@ -111,10 +111,12 @@ def most_probable_tokens(product: Product, position: Position, limit: int = LIMI
     if first is None:
         return None
     best = Best(first.tokens, log_prob_of(product, position, first.tokens), True)
+    size, end = product.num_symbols, product.span.end
+    if end is None and int(position.steps[0]) == product.span.most:
+        return best  # nothing follows
     dropped = -torch.inf
     words = torch.zeros(1, 0, dtype=torch.int64, device=product.device)
     known = torch.zeros(1, dtype=torch.float64, device=product.device)
-    size, end = product.num_symbols, product.span.end
     while len(words):
         pieces = torch.arange(len(words), device=product.device).split(max(1, ENTRIES // size))
         bounds = torch.cat([product.joint(position.some(rows), product.relaxed).double() for rows in pieces])

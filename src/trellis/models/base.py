@@ -375,7 +375,7 @@ class LanguageModel(SequenceModel, PersistedModel):
         given = sentences_of(self, text)
 
         def score(tokens: Tensor, lengths: Tensor) -> Iterable[np.ndarray]:
-            rows = self.score(tokens, self.sentence_start(len(tokens)), lengths)[0].cpu().numpy()
+            rows = self.score(tokens, self.sentence_start(len(tokens)), lengths)[0].clamp(max=0).cpu().numpy()
             if np.isnan(rows).any():
                 raise TrellisError("The probabilities are not numbers: a parameter of the model is too large.")
             return (row[:length] for row, length in zip(rows, lengths.tolist(), strict=True))

@@ -174,6 +174,9 @@ class ChainModel(GapModel, StateModel):
         self, constraints: Sequence[Constraint], least: int = 0, most: int | None = None, complete: bool = True
     ) -> list[Conditioned]:
         """Like `constrain`, for several constraints. Preparing them together is faster than one by one."""
-        if not constraints:
+        if isinstance(constraints, Constraint) or not isinstance(constraints, Iterable):
+            raise TrellisError(f"Pass a list of constraints, not {constraints!r}.")
+        given = list(constraints)
+        if not given:
             raise TrellisError("Pass at least one constraint.")
-        return Conditioned.several(self, constraints, least, most, complete)
+        return Conditioned.several(self, given, least, most, complete)

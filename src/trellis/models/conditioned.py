@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from trellis.inference.constrained_search import Explained, most_probable_path, 
 from trellis.inference.infilling import LIMIT
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.models.base import Path, Ranked
-from trellis.models.text import Text, sentences_of
+from trellis.models.text import Text, one_sentence
 
 if TYPE_CHECKING:
     from trellis.models.chain import ChainModel
@@ -66,11 +66,8 @@ class Conditioned:
         """The conditioned model for each of several constraints, which are prepared together.
 
         Each step takes a single product with the transition matrix for all constraints together."""
-        check_integer(least, "smallest number of words", 0, MOST_WORDS)
-        most = max(least, 100) if most is None else check_integer(most, "largest number of words", 0, MOST_WORDS)
-        if not 0 <= least <= most or (not complete and most < 1):
-            raise TrellisError(f"Cannot generate {least} to {most} words; pass 0 <= least <= most.")
-        span = Span(least if complete else most, most, model.vocab.eos if complete else None)
+        most = max(check_integer(least, "smallest number of words", 0, MOST_WORDS), 100) if most is None else most
+        span = checked_span(least, most, model.vocab.eos if complete else None)
         automata = [checked(constraint).compile(model.vocab) for constraint in constraints]
         together, starts = side_by_side(automata) if len(automata) > 1 else (automata[0], [0])
         product = Product(model.chain(), together, span, model.likelihoods(), starts)
@@ -84,10 +81,7 @@ class Conditioned:
     def at(self, prompt: Text, possible: bool = True) -> tuple[tuple[int, ...], Position]:
         """The tokens of a prompt, and the state of model and automaton after it. With `possible`, raises if no sentence
         that begins with the prompt satisfies the constraint."""
-        given = sentences_of(self.model, prompt).sentences
-        if len(given) != 1:
-            raise TrellisError(f"Pass one prompt, not {len(given)}.")
-        tokens = tuple(given[0].tolist())
+        tokens = tuple(one_sentence(self.model, prompt).tolist())
         if possible and len(tokens) > self.span.most:
             raise TrellisError(
                 f"The prompt has {len(tokens)} words, more than the {self.span.most} that a sentence may have; shorten "
@@ -141,7 +135,7 @@ class Conditioned:
         found = self.model.token_log_probs([np.array(row, np.int64) for row in rows])
         sums = [float(np.sum(one[: len(row) + (self.span.end is not None)], dtype=np.float64))
                 for one, row in zip(found, rows, strict=True)]  # fmt: skip
-        return [Sampled(self.text(row), total, total - known) for row, total in zip(rows, sums, strict=True)]
+        return [Sampled(self.text(row), total, min(total - known, 0.0)) for row, total in zip(rows, sums, strict=True)]
 
     @torch.no_grad()
     def draw(self, n: int, prompt: Text, seed: int) -> list[list[int]]:
@@ -159,10 +153,12 @@ class Conditioned:
     def best(self, prompt: Text = "", limit: int = LIMIT) -> BestSentence:
         """The most probable sentence, found by a search with upper bounds. The search keeps at most `limit` prefixes of
         each length."""
+        check_integer(limit, "number of prefixes of each length")
         tokens, position = self.at(prompt)
         found = most_probable_tokens(self.product, position, limit)
         assert found is not None
-        return BestSentence(self.text([*tokens, *found.tokens]), found.log_prob + self.read(tokens), found.proved)
+        log_prob = min(found.log_prob + self.read(tokens), 0.0)
+        return BestSentence(self.text([*tokens, *found.tokens]), log_prob, found.proved)
 
     def viterbi(self, prompt: Text = "") -> tuple[str, Path]:
         """The sentence and path of states with the highest joint probability, given the prompt.
@@ -171,7 +167,7 @@ class Conditioned:
         tokens, position = self.at(prompt)
         found: Explained | None = most_probable_path(self.product, position)
         assert found is not None
-        path = Path(np.array(found.states), found.log_prob + self.read(tokens))
+        path = Path(np.array(found.states), min(found.log_prob + self.read(tokens), 0.0))
         return self.text([*tokens, *found.tokens]), path
 
     @torch.no_grad()
@@ -180,7 +176,7 @@ class Conditioned:
         if not tokens:
             return 0.0
         row = torch.tensor([tokens], device=self.model.device)
-        return float(self.model.score(row, self.model.sentence_start(1))[0].double().sum())
+        return float(self.model.score(row, self.model.sentence_start(1))[0].double().clamp(max=0).sum())
 
     @torch.no_grad()
     def length_probs(self, prompt: Text = "") -> np.ndarray:
@@ -193,9 +189,23 @@ class Conditioned:
         return float(probs @ np.arange(len(probs)))
 
 
+def checked_span(least: Any, most: Any, end: int | None, unit: str = "words") -> Span:
+    """Sentences of `least` to `most` tokens or, if there is no token that ends them, streams of `most` tokens."""
+    least = check_integer(least, f"smallest number of {unit}", 0, MOST_WORDS)
+    most = check_integer(most, f"largest number of {unit}", 0 if end is not None else 1, MOST_WORDS)
+    if least > most:
+        raise TrellisError(f"Cannot generate {least} to {most} {unit}; pass 0 <= least <= most.")
+    if end is None and least not in (0, most):
+        raise TrellisError(f"A stream has exactly {most} {unit}; leave `least` out, which is {least}.")
+    return Span(least if end is not None else most, most, end)
+
+
 @torch.no_grad()
 def sample_each(found: Sequence[Conditioned], seed: int = 0) -> list[str]:
     """Sample one sentence for each constraint of `constrain_each`, in one batch."""
+    found = list(found) if isinstance(found, Iterable) else found
+    if not found or not isinstance(found, list) or not all(isinstance(one, Conditioned) for one in found):
+        raise TrellisError(f"Pass the result of constrain_each, not {found!r}.")
     if any(one.product is not found[0].product for one in found):
         raise TrellisError("The constraints were not prepared together; pass the result of one call of constrain_each.")
     for one in found:
@@ -203,5 +213,5 @@ def sample_each(found: Sequence[Conditioned], seed: int = 0) -> list[str]:
     product = found[0].product
     first = product.begin(len(found))
     first = first._replace(states=torch.tensor([one.start for one in found], device=product.device))
-    rows = sample(product, first, torch.Generator().manual_seed(seed))
+    rows = sample(product, first, seeded(seed))
     return [one.text(row) for one, row in zip(found, rows, strict=True)]

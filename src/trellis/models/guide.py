@@ -7,6 +7,7 @@ p(x_t | x_<t, constraint); otherwise it is an approximation. Every generated tex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +16,17 @@ from torch import Tensor
 
 from trellis.constraints import Alphabet, Constraint
 from trellis.constraints.constraint import checked
-from trellis.devices import draw_uniform, seeded
+from trellis.devices import check_integer, draw_uniform, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
-from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_sampling import draw
 from trellis.inference.guided import sample_next
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.models.base import LanguageModel
 from trellis.models.chain import ChainModel
-from trellis.models.text import Text, sentences_of
+from trellis.models.conditioned import MOST_SAMPLES, checked_span
+from trellis.models.processor import Processor
+from trellis.models.text import Text, one_sentence
 from trellis.transitions.base import invert
 
 
@@ -44,8 +46,8 @@ class Guide:
     The constraint applies to the text after the prompt, which has `least` to `most` tokens. `alpha` is the weight of
     the correction: 1 gives Bayes' rule; 0 only excludes tokens after which the constraint cannot be satisfied."""
 
-    def __init__(self, product: Product, alpha: float = 1.0, cache: int = 256) -> None:
-        self.product, self.alpha = product, alpha
+    def __init__(self, product: Product, words: Sequence[str], alpha: float = 1.0, cache: int = 256) -> None:
+        self.product, self.words, self.alpha = product, words, alpha
         self.prefixes = Prefixes(product, cache)
 
     def positions(self, prefixes: Sequence[Prefix]) -> Position:
@@ -78,6 +80,7 @@ class Guide:
     def sample(self, model: LanguageModel, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
         """Sample n texts from another language model with the same vocabulary, guided token by token."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
+        self.log_prob_after(writer)
         for _ in range(self.product.span.most + 1):
             position = self.positions(writer.prefixes())
             tokens = sample_next(self.product, position, writer.forecast(), self.alpha, generator)
@@ -97,7 +100,7 @@ class Guide:
         resampled."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
-        total, least = float(self.product.log_prob(self.positions(writer.prefixes()[:1]))), float(n)
+        total, least = self.log_prob_after(writer), float(n)
         for _ in range(self.product.span.most + 1):
             if not len(writer.active):
                 break
@@ -106,7 +109,9 @@ class Guide:
             ends, words, _ = draw(self.product, position, numbers)
             tokens = words.masked_fill(ends, writer.end)
             theirs = writer.forecast().gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-            weights[writer.active] += theirs.double() - self.product.log_prob_of(position, tokens)
+            impossible = self.product.log_prob(position) == -torch.inf  # by underflow: the tokens mean nothing
+            gained = theirs.double() - self.product.log_prob_of(position, tokens)
+            weights[writer.active] += gained.masked_fill(impossible, -torch.inf)
             if bool((weights == -torch.inf).all()):
                 raise TrellisError("The guided model gives probability zero to every sampled text; use more particles.")
             writer.write(tokens)
@@ -119,6 +124,16 @@ class Guide:
                 weights = torch.zeros_like(weights)
         total += float(weights.logsumexp(0) - np.log(n))
         return Particles(writer.texts(), weights.softmax(0).cpu().numpy(), total, effective(weights), least)
+
+    def log_prob_after(self, writer: Writer) -> float:
+        """log p(constraint | prompt) under the HMM; raises if the constraint is impossible."""
+        found = float(self.product.log_prob(self.positions(writer.prefixes()[:1])))
+        if found == -np.inf:
+            least, most, _ = self.product.span
+            raise TrellisError(
+                f"No text of {least} to {most} tokens after the prompt satisfies the constraint under the HMM."
+            )
+        return found
 
 
 def guide(
@@ -161,27 +176,44 @@ def guide(
     """
     if not isinstance(hmm, ChainModel):
         raise TrellisError(f"Only an HMM can be a guide, not {hmm!r}.")
-    if not alpha >= 0:
-        raise TrellisError(f"The weight alpha of the guide is {alpha}; it must not be negative.")
+    if not (isinstance(alpha, Real) and 0 <= alpha <= np.finfo(float).max):
+        raise TrellisError(f"The weight alpha of the guide is {alpha!r}; pass a number that is not negative.")
+    check_integer(cache, "number of prefixes in the cache", least=0)
     alphabet = Alphabet.of_vocabulary(hmm.vocab) if alphabet is None else alphabet
+    check_alphabet(alphabet, hmm)
+    span = checked_span(least, most, alphabet.end, "tokens")
+    automaton = checked(constraint).compile(alphabet)
+    with torch.no_grad():
+        return Guide(Product(hmm.chain(), automaton, span, hmm.likelihoods()), hmm.vocab.words, float(alpha), cache)
+
+
+def check_alphabet(alphabet: Any, hmm: ChainModel) -> None:
+    """Raise if an alphabet does not have the ids of an HMM."""
+    if not isinstance(alphabet, Alphabet):
+        kind = type(alphabet).__name__
+        raise TrellisError(f"An alphabet is needed, such as Alphabet.of_tokenizer(tokenizer), not {kind}.")
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")
-    automaton, span = checked(constraint).compile(alphabet), Span(least, most, alphabet.end)
-    with torch.no_grad():
-        return Guide(Product(hmm.chain(), automaton, span, hmm.likelihoods()), alpha, cache)
+    if alphabet.end not in (None, hmm.vocab.eos):
+        raise TrellisError(
+            f"The alphabet ends texts with token {alphabet.end}, but the <eos> of the HMM is token {hmm.vocab.eos}; "
+            "pass this id as `end` of the alphabet."
+        )
 
 
 class Writer:
     """Texts that a language model generates in parallel. Texts that have ended are inactive."""
 
     def __init__(self, model: LanguageModel, guide: Guide, n: int, prompt: Text) -> None:
-        if n < 1:
-            raise TrellisError(f"Cannot sample {n} texts; pass 1 or more.")
-        size = guide.product.num_symbols
-        if len(model.vocab) != size or model.vocab.eos != guide.product.span.end:
-            raise TrellisError(f"The guided model must have the {size:,} tokens of the HMM, with the same <eos>.")
-        (ids,) = sentences_of(model, prompt).sentences
-        self.model, self.end, self.context = model, model.vocab.eos, tuple(ids.tolist())
+        check_integer(n, "number of texts", most=MOST_SAMPLES)
+        if not isinstance(model, LanguageModel):
+            raise TrellisError(f"Only a language model of Trellis can be guided here, not {model!r}.")
+        if guide.product.span.end is None:
+            raise TrellisError("A guide whose alphabet has no end can only be used as a processor; pass another one.")
+        if model.vocab.words != guide.words:
+            size = guide.product.num_symbols
+            raise TrellisError(f"The guided model must have the {size:,} tokens of the HMM, with the same ids.")
+        self.model, self.end, self.context = model, model.vocab.eos, tuple(one_sentence(model, prompt).tolist())
         self.rows: list[list[int]] = [[] for _ in range(n)]
         self.active = torch.arange(n, device=guide.product.device)  # the model may be on another device
         self.state: Any = None  # of all rows; recomputed if None
@@ -221,65 +253,6 @@ class Writer:
     def texts(self) -> list[str]:
         vocab = self.model.vocab
         return [vocab.join(vocab.decode([*self.context, *row])) for row in self.rows]
-
-
-class Processor:
-    """A logits processor of `transformers`: adds the corrections to the scores of every text that has not ended.
-
-    The tokens of the first call are the prompt. Each row is looked up by its tokens, so beams and reordered batches
-    work. Tokens of the prompt that are not in the HMM's vocabulary are skipped."""
-
-    def __init__(self, guide: Guide, pad: int | None, attention_mask: Tensor | None, seed: int | None = None) -> None:
-        self.guide, self.pad = guide, pad
-        self.generator = None if seed is None else torch.Generator().manual_seed(seed)
-        self.mask = None if attention_mask is None else attention_mask.bool().tolist()
-        self.width: int | None = None
-        self.prompts: set[tuple[int, ...]] = set()
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        rows, end = input_ids.tolist(), self.guide.product.span.end
-        if self.width is None:
-            self.width, self.prompts = input_ids.shape[1], set(map(tuple, rows))
-        if any(tuple(row[: self.width]) not in self.prompts for row in rows):
-            raise TrellisError("A processor is for one call of generate; create a new one for each call.")
-        going = [i for i, row in enumerate(rows) if end not in row[self.width :]]
-        if not going:
-            return scores
-        prefixes = [Prefix(tuple(rows[i][self.width :]), self.context(i, rows)) for i in going]
-        index = torch.tensor(going, device=scores.device)
-        log_probs, size = scores[index].log_softmax(-1), self.guide.product.num_symbols
-        found = torch.full_like(log_probs, -torch.inf)
-        find = self.corrected if self.generator is None else self.sampled
-        found[:, :size] = find(prefixes, log_probs[:, :size])
-        impossible = found.amax(-1) == -torch.inf  # such as beams of score -inf: they end
-        if input_ids.shape[1] == self.width and bool(impossible.all()):
-            raise TrellisError("No text after the prompts can satisfy the constraint.")
-        found[impossible, end] = 0.0
-        return scores.index_copy(0, index, found)
-
-    def corrected(self, prefixes: Sequence[Prefix], log_probs: Tensor) -> Tensor:
-        """The scores of all tokens, plus the logarithms of their corrections."""
-        return log_probs + self.guide.corrections(prefixes).to(log_probs)
-
-    @torch.no_grad()
-    def sampled(self, prefixes: Sequence[Prefix], log_probs: Tensor) -> Tensor:
-        """Sample the next token of each text, and return scores: zero for this token, -inf for all others."""
-        product, alpha = self.guide.product, self.guide.alpha
-        words = log_probs.to(product.device)
-        tokens = sample_next(product, self.guide.positions(prefixes), words, alpha, self.generator).to(log_probs.device)
-        chosen = torch.arange(log_probs.shape[1], device=tokens.device) == tokens.unsqueeze(-1)
-        return torch.zeros_like(log_probs).masked_fill(~chosen, -torch.inf)
-
-    def context(self, number: int, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """The prompt of a row, without padding."""
-        prompt, size = rows[number][: self.width], self.guide.product.num_symbols
-        if self.mask is not None:
-            seen = self.mask[number * len(self.mask) // len(rows)]
-            prompt = [token for token, real in zip(prompt, seen, strict=True) if real]
-        elif self.pad is not None:
-            first = next((i for i, token in enumerate(prompt) if token != self.pad), len(prompt))
-            prompt = prompt[first:]
-        return tuple(token for token in prompt if token < size)
 
 
 def effective(weights: Tensor) -> float:

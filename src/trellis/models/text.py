@@ -64,6 +64,14 @@ def sentences_of(model: Any, text: Text, gap: str | None = None) -> Given:
     return Given([ids_of(one, model, gap, f"Sentence {number}") for number, one in sentences], True)
 
 
+def one_sentence(model: Any, prompt: Text) -> np.ndarray:
+    """Encode a prompt, which is one sentence or a list of one."""
+    found = sentences_of(model, prompt).sentences
+    if len(found) != 1:
+        raise TrellisError(f"Pass one prompt, not {len(found)}.")
+    return found[0]
+
+
 @singledispatch
 def ids_of(sentence: Any, model: Any, gap: str | None, name: str) -> np.ndarray:
     """Encode one sentence as ids."""
