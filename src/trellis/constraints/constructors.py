@@ -14,6 +14,9 @@ from trellis.constraints import patterns
 from trellis.constraints.alphabet import Alphabet
 from trellis.constraints.automaton import Automaton, check_size, explore, minimised
 from trellis.constraints.constraint import Constraint, replaced
+from trellis.constraints.glushkov import automaton_of
+from trellis.constraints.syntax import Sequenced
+from trellis.constraints.text import SPACE, lifted
 from trellis.errors import TrellisError
 
 Words = str | Iterable[str] | Callable[[str], bool] | None  # a word, words, a condition on words, or any word
@@ -242,7 +245,7 @@ def positions(allowed: Sequence[Words]) -> Constraint:
 
     def build(alphabet: Alphabet) -> Automaton:
         masks = [mask(one, alphabet) for one in given]
-        return patterns.automaton_of(patterns.Sequenced(masks), len(alphabet.words))
+        return automaton_of(Sequenced(masks), len(alphabet.words))
 
     return Constraint(f"{len(given)} words, each among those allowed", build)
 
@@ -266,7 +269,8 @@ def regex(pattern: str) -> Constraint:
     Parameters
     ----------
     pattern
-        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags or word boundaries.
+        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags, named groups, word
+        boundaries, and atomic or possessive parts.
     """
     check_text(pattern)
     return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))
@@ -341,14 +345,14 @@ def from_fsm(machine: Any) -> Constraint:
         raise TrellisError(f"An automaton has the attributes initial, finals, map and alphabet, unlike {machine!r}.")
 
     def build(alphabet: Alphabet) -> Automaton:
-        characters = sorted({patterns.SPACE, *"".join(alphabet.words)})
+        characters = sorted({SPACE, *"".join(alphabet.words)})
 
         def step(state: Any) -> Iterable[Any]:
             row = machine.map.get(state, {})
             return (row.get(machine.alphabet[character], DEAD) for character in characters)
 
         inner = explore(machine.initial, step, lambda s: s in machine.finals, np.arange(len(characters)))
-        return patterns.lifted(inner, characters, alphabet)
+        return lifted(inner, characters, alphabet)
 
     return Constraint("the given automaton over characters", build)
 
