@@ -174,11 +174,22 @@ def test_large_vocabularies_have_few_classes() -> None:
         (reduce(Constraint.__or__, [contains("a")] * 3000), "nested too deeply"),
         (contains(""), "empty phrase"),
         (template("a ____ b"), "A gap is three underscores"),
+        (positions([lambda word: word == "z"]), "satisfies the constraint: 1 word, among those allowed"),
+        (positions([None, []]), "satisfies the constraint: 2 words, each among those allowed"),
     ],
 )
 def test_what_is_wrong_is_named(constraint: Constraint, sentence: str) -> None:
     with pytest.raises(TrellisError, match=sentence):
         constraint.compile(VOCAB)
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "characters", "bytes", "symbols"])
+def test_the_end_is_not_a_word(tokenizer: str) -> None:
+    vocab = trellis.Vocabulary(["a", "<eos>"], [1] * 2, tokenizer)
+    with pytest.raises(TrellisError, match=r"^<eos> is the end of a sentence, not one of its words; .* \(constraint"):
+        contains("a<eos>").compile(vocab)
+    with pytest.raises(TrellisError, match=r"^The word 'b' is not among the 2 words"):
+        contains("b").compile(vocab)
 
 
 @pytest.mark.parametrize("pattern", ["(){999999999}", "a(?:(){0,99999999}){5,}", "(()*)+a"])

@@ -16,7 +16,8 @@ from trellis.constraints.automaton import Automaton, check_size, explore, minimi
 from trellis.constraints.constraint import Constraint, replaced
 from trellis.constraints.glushkov import automaton_of
 from trellis.constraints.syntax import Sequenced
-from trellis.constraints.text import SPACE, lifted
+from trellis.constraints.text import characters_of, lifted
+from trellis.constraints.utf8 import all_characters
 from trellis.errors import TrellisError
 
 Words = str | Iterable[str] | Callable[[str], bool] | None  # a word, words, a condition on words, or any word
@@ -247,7 +248,8 @@ def positions(allowed: Sequence[Words]) -> Constraint:
         masks = [mask(one, alphabet) for one in given]
         return automaton_of(Sequenced(masks), len(alphabet.words))
 
-    return Constraint(f"{len(given)} words, each among those allowed", build)
+    count = "1 word," if len(given) == 1 else f"{len(given)} words, each"
+    return Constraint(f"{count} among those allowed", build)
 
 
 def tokens(pattern: str) -> Constraint:
@@ -345,11 +347,22 @@ def from_fsm(machine: Any) -> Constraint:
         raise TrellisError(f"An automaton has the attributes initial, finals, map and alphabet, unlike {machine!r}.")
 
     def build(alphabet: Alphabet) -> Automaton:
-        characters = sorted({SPACE, *"".join(alphabet.words)})
+        def symbol(character: str) -> Any:
+            try:
+                return machine.alphabet[character]
+            except KeyError:  # the automaton does not know this character
+                return DEAD
+
+        def changes() -> Iterable[int]:
+            symbols = [symbol(character) for character in all_characters()]
+            return (i for i in range(1, len(symbols)) if symbols[i] != symbols[i - 1])
+
+        characters = characters_of(alphabet, changes)
+        symbols = [symbol(character) for character in characters]
 
         def step(state: Any) -> Iterable[Any]:
             row = machine.map.get(state, {})
-            return (row.get(machine.alphabet[character], DEAD) for character in characters)
+            return (row.get(one, DEAD) for one in symbols)
 
         inner = explore(machine.initial, step, lambda s: s in machine.finals, np.arange(len(characters)))
         return lifted(inner, characters, alphabet)

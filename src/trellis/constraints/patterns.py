@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -24,23 +25,27 @@ from trellis.constraints.syntax import (
     parsed,
     unescaped,
 )
-from trellis.constraints.text import SPACE, lifted
+from trellis.constraints.text import characters_of, lifted
+from trellis.constraints.utf8 import changes
 from trellis.errors import TrellisError
 
 
 def of_characters(pattern: str, alphabet: Alphabet) -> Automaton:
     """The automaton of the sentences whose whole text matches a pattern in the syntax of Python's `re`."""
-    characters = sorted({SPACE, *"".join(alphabet.words)})
+    atoms = dict[str, re.Pattern[str]]()
 
-    def atom(match: re.Match[str]) -> np.ndarray:
+    def collected(match: re.Match[str]) -> Tree:
         try:
-            one = re.compile(match["atom"])
+            atoms[match["atom"]] = re.compile(match["atom"])
         except re.error as error:
             raise TrellisError(f"The pattern {pattern!r} contains {match['atom']!r}: {error}.") from error
-        return np.array([one.fullmatch(character) is not None for character in characters])
+        return Sequenced([])
 
+    lexed(pattern, CHARACTERS, collected)
+    characters = characters_of(alphabet, lambda: chain.from_iterable(map(changes, atoms)))
+    sets = {atom: np.array([bool(one.fullmatch(each)) for each in characters]) for atom, one in atoms.items()}
     newline = characters.index("\n") if "\n" in characters else None
-    tree = parsed(lexed(pattern, CHARACTERS, atom), pattern)
+    tree = parsed(lexed(pattern, CHARACTERS, lambda match: sets[match["atom"]]), pattern)
     return lifted(automaton_of(tree, len(characters), newline), characters, alphabet)
 
 
