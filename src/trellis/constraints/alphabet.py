@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from trellis.constraints.pieces import phrase, pieces_of, refuse
 from trellis.errors import TrellisError
 
 DIGITS = 18  # maximum number of digits of an id
@@ -25,12 +27,16 @@ class Alphabet(NamedTuple):
         A function from text to ids; it raises an error if a word is unknown.
     join
         A function from the texts of tokens to the whole text.
+    utf8
+        The bytes of each token in UTF-8, if tokens may be parts of characters. The whole text is then these bytes, one
+        after another. None: tokens consist of characters.
     """
 
     words: Sequence[str]
     end: int | None
     encode: Callable[[str], list[int]]
     join: Callable[[Sequence[str]], str]
+    utf8: Sequence[bytes] | None = None
 
     @classmethod
     def of_vocabulary(cls, vocab: Any) -> Alphabet:
@@ -39,20 +45,27 @@ class Alphabet(NamedTuple):
         def encode(text: str) -> list[int]:
             tokens = vocab.split(text)
             unknown = next((token for token in tokens if token not in vocab.index), None)
+            if unknown is not None and vocab.words[vocab.eos] in text:
+                end = vocab.words[vocab.eos]
+                raise TrellisError(
+                    f"{end} is the end of a sentence, not one of its words; for the last words, use `ends`."
+                )
             if unknown is not None:
                 raise TrellisError(f"The word {unknown!r} is not among the {len(vocab):,} words of the vocabulary.")
             return [vocab.index[token] for token in tokens]
 
         words = ["\n" if i == vocab.eos else word for i, word in enumerate(vocab.words)]
-        return cls(words, vocab.eos, encode, vocab.join)
+        utf8 = [word.encode("latin-1", "replace") for word in words] if vocab.tokenizer == "bytes" else None
+        return cls(words, vocab.eos, encode, vocab.join, utf8)
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Any, end: int | None = None) -> Alphabet:
-        """The tokens of a tokenizer of `transformers`. These tokens contain their own spaces. By default, `end` is the
-        end-of-sequence token of the tokenizer."""
-        words = [tokenizer.decode([i]) for i in range(len(tokenizer))]
+        """The tokens of a tokenizer of `transformers`. The text of a token is what it adds to a text, including its
+        spaces. By default, `end` is the end-of-sequence token of the tokenizer."""
+        texts, utf8, split, joined = pieces_of(tokenizer)
+        encode = partial(phrase, tokenizer, utf8)
         end = tokenizer.eos_token_id if end is None else end
-        return cls(words, end, lambda text: list(tokenizer.encode(text, add_special_tokens=False)), "".join)
+        return cls(texts, end, encode, "".join if joined else refuse, utf8 if split and joined else None)
 
     @classmethod
     def of_ids(cls, size: int, end: int | None = None) -> Alphabet:

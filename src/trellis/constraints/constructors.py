@@ -14,6 +14,10 @@ from trellis.constraints import patterns
 from trellis.constraints.alphabet import Alphabet
 from trellis.constraints.automaton import Automaton, check_size, explore, minimised
 from trellis.constraints.constraint import Constraint, replaced
+from trellis.constraints.glushkov import automaton_of
+from trellis.constraints.syntax import Sequenced
+from trellis.constraints.text import characters_of, lifted
+from trellis.constraints.utf8 import all_characters
 from trellis.errors import TrellisError
 
 Words = str | Iterable[str] | Callable[[str], bool] | None  # a word, words, a condition on words, or any word
@@ -242,9 +246,10 @@ def positions(allowed: Sequence[Words]) -> Constraint:
 
     def build(alphabet: Alphabet) -> Automaton:
         masks = [mask(one, alphabet) for one in given]
-        return patterns.automaton_of(patterns.Sequenced(masks), len(alphabet.words))
+        return automaton_of(Sequenced(masks), len(alphabet.words))
 
-    return Constraint(f"{len(given)} words, each among those allowed", build)
+    count = "1 word," if len(given) == 1 else f"{len(given)} words, each"
+    return Constraint(f"{count} among those allowed", build)
 
 
 def tokens(pattern: str) -> Constraint:
@@ -266,7 +271,8 @@ def regex(pattern: str) -> Constraint:
     Parameters
     ----------
     pattern
-        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags or word boundaries.
+        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags, named groups, word
+        boundaries, and atomic or possessive parts.
     """
     check_text(pattern)
     return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))
@@ -347,7 +353,11 @@ def from_fsm(machine: Any) -> Constraint:
             return DEAD
 
     def build(alphabet: Alphabet) -> Automaton:
-        characters = sorted({patterns.SPACE, *"".join(alphabet.words)})
+        def changes() -> Iterable[int]:
+            symbols = [symbol(character) for character in all_characters()]
+            return (i for i in range(1, len(symbols)) if symbols[i] != symbols[i - 1])
+
+        characters = characters_of(alphabet, changes)
         symbols = [symbol(character) for character in characters]
 
         def step(state: Any) -> Iterable[Any]:
@@ -355,7 +365,7 @@ def from_fsm(machine: Any) -> Constraint:
             return (row.get(one, DEAD) for one in symbols)
 
         inner = explore(machine.initial, step, lambda s: s in machine.finals, np.arange(len(characters)))
-        return patterns.lifted(inner, characters, alphabet)
+        return lifted(inner, characters, alphabet)
 
     return Constraint("the given automaton over characters", build)
 
