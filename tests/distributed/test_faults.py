@@ -69,7 +69,7 @@ def test_resuming_gives_the_same_with_any_number_of_processes(options: dict, all
 
     def run(name: str, size: int, **more: Any) -> set[str]:
         with mock.patch.object(fit, "by_steps", partial(fit.by_steps, build=in_float64)):
-            return set(together(size, lambda: train(tmp_path / name, **options | more)))
+            return set(together(size, lambda: train(tmp_path / name, checkpoint_steps=0, **options | more)))
 
     assert run("two", 2) == {"epochs"}
     assert run("begun", 2, max_steps=7) == {"steps"}
@@ -133,6 +133,7 @@ def test_a_process_that_hangs_in_a_training_step_is_a_timeout(learner: str, tmp_
             told.touch()
             return str(error), began
 
+    together(1, lambda: train(tmp_path / "first", learner=learner, max_steps=1))  # compiles what is not yet compiled
     waiting, hanging = together(2, train_and_hang, seconds=2.0)
     assert waiting == (SENTENCE % "did not answer for 2 seconds (TRELLIS_TIMEOUT)", [dying.AT])
     assert isinstance(hanging, InterruptedError)
