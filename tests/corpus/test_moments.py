@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import numpy as np
 import pytest
 
 from trellis.corpus import moments
-from trellis.corpus.moments import check_sizes, choose_rows, count_moments, count_with_dask
+from trellis.corpus.moments import check_sizes, choose_rows, count_moments, count_passage
 from trellis.errors import TrellisError
 
 
@@ -36,18 +39,27 @@ def test_counts_are_those_of_a_loop(monkeypatch, circular, chunk, most) -> None:
     assert found.pairs == sum(np.count_nonzero(lag.toarray()) for lag in found.lags)
 
 
-@pytest.mark.parametrize("circular", [True, False])
-def test_dask_counts_the_same(monkeypatch, circular) -> None:
-    pytest.importorskip("dask")
-    text = np.random.default_rng(0).integers(0, 9, 100)
-    rows = choose_rows(np.bincount(text, minlength=9))
-    expected = count_moments(text, rows, 4, circular)
-    for chunk in (7, 30, 1000):
-        monkeypatch.setattr("trellis.corpus.moments.CHUNK", chunk)
-        found = count_with_dask(text, rows, 4, circular)
-        assert np.array_equal(found.counts, expected.counts)
-        assert found.circular == circular
-        assert all((a != b).nnz == 0 for a, b in zip(found.lags, expected.lags, strict=True))
+@pytest.mark.parametrize("length", [1, 2, 7, 60])
+def test_passages_of_any_length_add_up_to_the_text(length) -> None:
+    """They are counted in blocks of up to four words; some are shorter than a lag."""
+    text = np.random.default_rng(length).integers(1, 7, 50)
+    rows = choose_rows(np.bincount(text, minlength=9), 4)
+    parts = [text[begin : begin + length] for begin in range(0, 50, length)]
+    blocks = ([part[begin : begin + 4] for begin in range(0, len(part), 4)] for part in parts)
+    passages = [count_passage(part, rows, 4) for part in blocks]
+    from_left, from_right = reduce(add, passages), reduce(lambda later, one: one + later, reversed(passages))
+    for total in (from_left, from_right):
+        for found, circular in ((total.moments, False), (total.wrapped(), True)):
+            expected = count_moments(text, rows, 4, circular)
+            assert found.circular == circular
+            np.testing.assert_array_equal(found.counts, expected.counts)
+            assert all((one != other).nnz == 0 for one, other in zip(found.lags, expected.lags, strict=True))
+
+
+def test_a_passage_has_words_and_a_text_enough_of_them() -> None:
+    assert count_passage([], np.arange(3), 2) is None
+    with pytest.raises(TrellisError, match="longer text"):
+        count_passage([np.array([0, 1])], np.arange(2), 2).wrapped()
 
 
 def test_counts_of_two_texts_add() -> None:
@@ -70,12 +82,5 @@ def test_what_cannot_be_counted_is_told() -> None:
     with pytest.raises(TrellisError, match="count 0"):
         count_moments(np.array([0, 1, 1, 1]), np.array([-1, 0]), 2)
     with pytest.raises(TrellisError, match="4,294,967,296 words are too many"):
-        check_sizes(np.zeros(5, int), np.array([2**32 - 1]), 1)
-    assert check_sizes(np.zeros(5, int), np.array([2**31]), 1) == 2**31 + 1
-
-
-def test_dask_wraps_around_by_default() -> None:
-    pytest.importorskip("dask")
-    text, rows = np.array([0, 1, 2, 1, 0]), np.arange(3)
-    one, other = count_moments(text, rows, 2), count_with_dask(text, rows, 2)
-    assert [lag.toarray().tolist() for lag in one.lags] == [lag.toarray().tolist() for lag in other.lags]
+        check_sizes(5, np.array([2**32 - 1]), 1)
+    assert check_sizes(5, np.array([2**31]), 1) == 2**31 + 1

@@ -1,4 +1,4 @@
-"""`trellis` whose process of rank 1 is killed in the middle of a step, the first time; run by torchrun."""
+"""`trellis` of which one process is killed in the middle of a step, the first time; run by torchrun."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from trellis.__main__ import main
 from trellis.learning.em import EMLearner
 
 AT = 9  # steps before the end
+RANK = 1  # of the process that is killed
 
 
 def step_or_die(self, batch):
-    if distributed.rank() == 1 and self.steps == AT and not distributed.was_restarted():
+    if distributed.rank() == RANK and self.steps == AT and not distributed.was_restarted():
         os.kill(os.getpid(), signal.SIGKILL)
     return step(self, batch)
 

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba  # noqa: F401  # imported here, once, and not in every process
 import pytest
 import torch
+import torch._dynamo
 
 from trellis import distributed
 from trellis.progress import set_quiet

@@ -1,4 +1,4 @@
-"""Count the words and bigrams of files with dask. Each task reads one file, in blocks."""
+"""Count the words, bigrams and pairs of words of files with dask. Each task reads one file, in blocks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from trellis.config import DataConfig
 from trellis.corpus.brown_counts import BigramCounts, count_bigrams, with_pair
 from trellis.corpus.dask import total_with_dask
 from trellis.corpus.encode import default_min_count
+from trellis.corpus.moments import Moments, Passage, choose_rows, count_passage
 from trellis.corpus.read import read_texts, suffix_of
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.tokenize import DOCUMENT, EOS, LINE, TOKENIZERS, treat
@@ -52,6 +53,11 @@ def tokens_of_file(path: Path, recipe: Recipe) -> Iterator[list[str]]:
         yield [EOS if word == LINE else word for word in words if word != DOCUMENT]
 
 
+def ids_of_file(path: Path, vocab: Vocabulary, recipe: Recipe) -> Iterator[np.ndarray]:
+    """The word ids of a file, in blocks that are not empty."""
+    return (vocab.encode(words) for words in tokens_of_file(path, recipe) if words)
+
+
 @dataclass(frozen=True)
 class Span:
     """The bigrams of a part of a text, with its first and last word."""
@@ -74,12 +80,36 @@ def _span(path: Path, vocab: Vocabulary, recipe: Recipe) -> Span | None:
     ends: list[int] = []
 
     def blocks() -> Iterator[np.ndarray]:
-        for words in tokens_of_file(path, recipe):
-            if words:
-                ids = np.array(vocab.encode(words))
-                ends[:] = [ends[0] if ends else int(ids[0]), int(ids[-1])]
-                yield ids
+        for ids in ids_of_file(path, vocab, recipe):
+            ends[:] = [ends[0] if ends else int(ids[0]), int(ids[-1])]
+            yield ids
 
     text = blocks()
     first = next(text, None)
     return None if first is None else Span(count_bigrams(chain([first], text), len(vocab)), *ends)
+
+
+def moments_of_files(
+    paths: Sequence[Path], vocab: Vocabulary, config: DataConfig, lags: int, words: int = 0
+) -> Moments:
+    """The pairs of words at lags 1..lags of files, read as one text that wraps around, from which an LDS is learned.
+    Each file is read twice.
+
+    The `words` most frequent words of the files have rows of their own (0: all words), as with `model.max_words`. With
+    the defaults of `LDSConfig`, learning needs 7 lags: `fit_lds(vocab, moments_of_files(paths, vocab, config, 7))`."""
+    recipe = recipe_for(paths, config)
+    rows = choose_rows(total_with_dask(partial(count_ids, vocab=vocab, recipe=recipe), paths), words)
+    work = partial(_passage, vocab=vocab, recipe=recipe, rows=rows, lags=lags)
+    return total_with_dask(work, paths).wrapped()
+
+
+def count_ids(path: Path, vocab: Vocabulary, recipe: Recipe) -> np.ndarray | None:
+    """How often each word id occurs in a file; None if it is empty."""
+    counts = np.zeros(len(vocab), np.int64)
+    for ids in ids_of_file(path, vocab, recipe):
+        counts += np.bincount(ids, minlength=len(vocab))
+    return counts if counts.any() else None
+
+
+def _passage(path: Path, vocab: Vocabulary, recipe: Recipe, rows: np.ndarray, lags: int) -> Passage | None:
+    return count_passage(ids_of_file(path, vocab, recipe), rows, lags)

@@ -4,7 +4,7 @@ A task is repeated if its machine is lost. Results do not depend on the order in
 
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
-from operator import add
+from operator import add, call
 from typing import Any, TypeVar
 
 from trellis.errors import TrellisError
@@ -20,7 +20,8 @@ def total_with_dask(count: Callable[[A], B | None], items: Iterable[A], plus: Ca
         from dask import compute, delayed
     except ImportError as error:
         raise TrellisError("Counting on several machines needs dask: pip install 'trellis-hmm[dask]'.") from error
-    parts: list[Any] = [delayed(count)(item) for item in items]
+    work = delayed(count)  # one node of the graph, so that what it refers to is sent to each machine once
+    parts: list[Any] = [delayed(call)(work, item) for item in items]
     if not parts:
         raise TrellisError("There is nothing to count; pass at least one file.")
     while len(parts) > 1:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from functools import reduce
 from operator import add, attrgetter
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from trellis.corpus.dask import total_with_dask
 from trellis.errors import TrellisError
 
 CHUNK = 1 << 22  # pairs counted at a time
@@ -60,7 +59,7 @@ def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
 
 def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True, workers: int = 2) -> Moments:
     """Count pairs at lags 1..lags in a stream of word ids (a memmap is read in chunks), using `workers` threads."""
-    total, size = len(tokens), check_sizes(tokens, rows, lags)
+    total, size = len(tokens), check_sizes(len(tokens), rows, lags)
 
     def count(job: tuple[int, int]) -> tuple[int, sparse.csr_array]:
         begin, lag = job
@@ -79,27 +78,64 @@ def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: boo
     return Moments(rows, counts, [lag.total() for lag in sums], circular)
 
 
-def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True) -> Moments:
-    """`count_moments` with chunks distributed by dask; needs the extra `dask`."""
-    total, _ = len(tokens), check_sizes(tokens, rows, lags)
-    bounds = ((begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK))
-    chunks = ((np.asarray(read(tokens, begin, end + lags, circular)), end - begin) for begin, end in bounds)
-    return total_with_dask(partial(count_chunk, rows=rows, lags=lags, circular=circular), chunks)
+@dataclass(frozen=True)
+class Passage:
+    """The moments of a part of a text, without pairs that reach beyond it, and the rows of its first and last words:
+    as many as there are lags, or all of a shorter part."""
+
+    moments: Moments
+    first: np.ndarray
+    last: np.ndarray
+
+    def __add__(self, other: Passage) -> Passage:
+        """The moments of two consecutive parts."""
+        moments = self.moments + other.moments
+        longest = len(moments.lags)
+        first = np.concatenate([self.first, other.first])[:longest]
+        last = np.concatenate([self.last, other.last])[-longest:]
+        return Passage(with_pairs(moments, self.last, other.first), first, last)
+
+    def wrapped(self) -> Moments:
+        """The moments of a whole text, which wraps around."""
+        check_sizes(self.moments.tokens, self.moments.rows, len(self.moments.lags))
+        return replace(with_pairs(self.moments, self.last, self.first), circular=True)
 
 
-def count_chunk(chunk: tuple[np.ndarray, int], rows: np.ndarray, lags: int, circular: bool) -> Moments:
-    """Counts of the first `length` words of a chunk (words, length), and of their pairs at lags 1..lags."""
-    words, length = chunk
-    found, size = found_rows(rows, words), int(rows.max()) + 1
-    pairs = [count_pairs(found[: length + lag], length, lag, size) for lag in range(1, lags + 1)]
-    return Moments(rows, np.bincount(found[:length], minlength=size), pairs, circular)
+def with_pairs(moments: Moments, before: np.ndarray, after: np.ndarray) -> Moments:
+    """Add the pairs between two consecutive texts, given the last rows of one and the first rows of the other."""
+    size = len(moments.counts)
+    lags = [total + pairs_between(before, after, k, size) for k, total in enumerate(moments.lags, 1)]
+    return replace(moments, lags=lags)
 
 
-def check_sizes(tokens: np.ndarray, rows: np.ndarray, lags: int) -> int:
+def pairs_between(before: np.ndarray, after: np.ndarray, lag: int, size: int) -> sparse.csr_array:
+    """Count the pairs of rows at distance `lag` that begin in one text and end in the next."""
+    text = np.concatenate([before[-lag:], after[:lag]])
+    return count_pairs(text, min(len(before), lag), lag, size)
+
+
+def count_passage(blocks: Iterable[np.ndarray], rows: np.ndarray, lags: int) -> Passage | None:
+    """Count pairs at lags 1..lags in blocks of word ids that follow each other; None if there are no blocks."""
+    size = int(rows.max(initial=ABSENT)) + 1
+    sums, counts = [Sums() for _ in range(lags)], np.zeros(size, np.int64)
+    first = last = np.empty(0, np.int64)
+    for block in blocks:
+        found = found_rows(rows, block)
+        counts += np.bincount(found, minlength=size)
+        text, known = np.concatenate([last, found]), len(last)
+        for lag, total in enumerate(sums, 1):
+            total.add(count_pairs(text[max(0, known - lag) :], len(found), lag, size))
+        first, last = np.concatenate([first, found[: lags - len(first)]]), text[-lags:]
+    if not counts.any():
+        return None
+    return Passage(Moments(rows, counts, [total.total() for total in sums], circular=False), first, last)
+
+
+def check_sizes(tokens: int, rows: np.ndarray, lags: int) -> int:
     """The number of rows; raises if the text cannot be counted."""
     size = int(rows.max(initial=ABSENT)) + 1
-    if len(tokens) <= lags:
-        raise TrellisError(f"The text has {len(tokens):,} tokens, too few for a lag of {lags}; use a longer text.")
+    if tokens <= lags:
+        raise TrellisError(f"The text has {tokens:,} tokens, too few for a lag of {lags}; use a longer text.")
     if size * size > np.iinfo(np.int64).max:
         raise TrellisError(f"{size:,} words are too many: their pair ids overflow; leave out rare words.")
     return size

@@ -13,7 +13,7 @@ import numpy as np
 
 from trellis.corpus.batches import Batches, Streams, Windows
 from trellis.corpus.cache import cache_folder
-from trellis.corpus.counting import tokens_of_file
+from trellis.corpus.counting import ids_of_file, tokens_of_file
 from trellis.corpus.recipe import Recipe
 from trellis.corpus.records import files_of
 from trellis.corpus.splits import TOKEN, Split
@@ -110,5 +110,5 @@ def count_tokens(paths: Sequence[Path], recipe: Recipe, cache: Path | None = Non
 
 def encoded(path: Path, vocab: Vocabulary, recipe: Recipe) -> np.ndarray:
     """The token ids of a file, as int32."""
-    blocks = [vocab.encode(words).astype(TOKEN) for words in tokens_of_file(path, recipe)]
+    blocks = [ids.astype(TOKEN) for ids in ids_of_file(path, vocab, recipe)]
     return np.concatenate([np.zeros(0, TOKEN), *blocks])

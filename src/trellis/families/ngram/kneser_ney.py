@@ -8,9 +8,9 @@ words that precede it; if it begins a sentence, nothing precedes it, and a is it
 where c' is c without its first word, D[1], D[2], D[3+] are estimated for each order, and p(x) falls back on 1 / V.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from trellis.config import DataConfig
 from trellis.corpus import Split, Vocabulary
-from trellis.corpus.counting import recipe_for, tokens_of_file
+from trellis.corpus.counting import ids_of_file, recipe_for
 from trellis.corpus.dask import total_with_dask
 from trellis.corpus.moments import Sums
 from trellis.corpus.recipe import Recipe
@@ -38,7 +38,16 @@ def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: b
     Unless contexts cross sentences, <eos> occurs only as the first word of an n-gram (the beginning of a sentence) or
     as its last word."""
     check_order(split, order, cross_sentences)
-    return count_orders(vocab, order, partial(count_order, split=split, vocab=vocab, cross_sentences=cross_sentences))
+
+    def count(trie: Trie | None) -> Counted:
+        return count_order(trie, blocks_of(split), vocab, cross_sentences)
+
+    return count_orders(vocab, order, count)
+
+
+def blocks_of(split: Split) -> Iterator[np.ndarray]:
+    """The word ids of a text, in blocks."""
+    return (split.tokens[begin : begin + CHUNK] for begin in range(0, len(split.tokens), CHUNK))
 
 
 def ngrams_of_files(
@@ -69,19 +78,18 @@ def count_orders(
     return trie, counts
 
 
-def count_order(trie: Trie | None, split: Split, vocab: Vocabulary, cross_sentences: bool) -> Counted:
+def count_order(trie: Trie | None, blocks: Iterable[np.ndarray], vocab: Vocabulary, cross_sentences: bool) -> Counted:
     """The n-grams of a text that are one word longer than the longest n-grams of the trie, and their counts."""
     runs = Sums(merge, size=lambda run: run[0].size)
-    for text in chunks(vocab, split, len(trie.sizes) if trie else 0):
+    for text in chunks(vocab, blocks, len(trie.sizes) if trie else 0):
         runs.add(keys_of(trie, text, vocab, cross_sentences) if trie else np.unique(text.numpy(), return_counts=True))
     return runs.total()
 
 
 def count_order_of_file(path: Path, trie: Trie | None, vocab: Vocabulary, recipe: Recipe) -> Counted | None:
-    tokens = np.concatenate([vocab.encode(words) for words in tokens_of_file(path, recipe)])
-    if not tokens.size:
-        return None
-    return count_order(trie, Split(tokens, np.zeros(1), np.zeros(1)), vocab, cross_sentences=False)
+    blocks = ids_of_file(path, vocab, recipe)
+    first = next(blocks, None)
+    return None if first is None else count_order(trie, chain([first], blocks), vocab, cross_sentences=False)
 
 
 def check_order(split: Split, order: int, cross_sentences: bool) -> None:
@@ -99,13 +107,13 @@ def check_order(split: Split, order: int, cross_sentences: bool) -> None:
         )
 
 
-def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
-    """The text in chunks of n <= CHUNK tokens, each after the `before` tokens that precede it: [1, before + n]. The
-    first chunk comes after an <eos>."""
+def chunks(vocab: Vocabulary, blocks: Iterable[np.ndarray], before: int) -> Iterator[Tensor]:
+    """Blocks of n tokens that follow each other, each after the `before` tokens that precede it: [1, before + n]. The
+    first block comes after an <eos>."""
     tail = np.full(before, NONE)
     tail[-1:] = vocab.eos
-    for begin in range(0, len(split.tokens), CHUNK):
-        text = np.concatenate([tail, split.tokens[begin : begin + CHUNK]])
+    for block in blocks:
+        text = np.concatenate([tail, block])
         if text.max() >= len(vocab):
             raise TrellisError(
                 f"The text contains the word id {text.max()}, but the vocabulary has {len(vocab):,} words; pass the "

@@ -1,0 +1,101 @@
+"""Training on shards is divided among processes; gradients are sent while others are still being computed."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import together
+from test_together import EXACT, ROUNDING, TEXT, in_float64
+
+import trellis
+from trellis.corpus.shards import Shards
+from trellis.learning import reduction
+from trellis.learning.gradient import GradientLearner
+from trellis.training import fit
+from trellis.types import Batch
+
+GIVEN: dict[str, Any] = {"device": "cpu", "ngram": 0, "epochs": 2, "lanes": 5, "window": 6}
+LEARNERS = {"em": EXACT, "stepwise-em": EXACT, "gradient": ROUNDING}  # with the tolerance of their parameters
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Three shards of different lengths."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for number, (begin, end) in enumerate([(0, 20), (20, 65), (65, 100)]):
+        (folder / f"{number}.txt").write_text("\n".join(TEXT[begin:end]) + "\n")
+    return folder
+
+
+def test_shards_are_divided_among_processes(shards: Path) -> None:
+    def train() -> tuple[set[int], dict[str, dict[str, torch.Tensor]]]:
+        torch.set_num_threads(1)
+        own, rows, found = Shards._own_batch, set[int](), {}
+
+        def watched(*given: Any) -> Batch:
+            batch = own(*given)
+            rows.add(len(batch.lengths))
+            return batch
+
+        with (
+            mock.patch.object(fit, "by_steps", partial(fit.by_steps, build=in_float64)),
+            mock.patch.object(Shards, "_own_batch", watched),
+        ):
+            for learner in LEARNERS:
+                options = GIVEN | {"states": 4, "learner": learner, "shards": str(shards), "order": "streams"}
+                found[learner] = dict(trellis.train(TEXT, **options).model.params.state_dict())
+        return rows, found
+
+    [(_, alone)] = together(1, train)
+    for (rows, found), lanes in zip(together(2, train), (3, 2), strict=True):
+        assert rows == {lanes}
+        for learner, allowed in LEARNERS.items():
+            for name, value in alone[learner].items():
+                assert torch.allclose(found[learner][name], value, rtol=allowed, atol=allowed), (learner, name)
+
+
+def test_buckets_are_sent_before_the_backward_pass_ends() -> None:
+    def train() -> list[str]:
+        events: list[str] = []
+        begin, backward, reduce = GradientLearner.__init__, torch.Tensor.backward, dist.all_reduce
+
+        def watch(self: GradientLearner, *given: Any, **more: Any) -> None:
+            begin(self, *given, **more)
+            for weight in self.weights.values():
+                weight.register_post_accumulate_grad_hook(lambda _: events.append("gradient"))
+
+        def noted(what: str, call: Any) -> Any:
+            def note(*given: Any, **more: Any) -> Any:
+                events.append(what)
+                return call(*given, **more)
+
+            return note
+
+        def passed(*given: Any, **more: Any) -> None:
+            events.append("begin")
+            backward(*given, **more)
+            events.append("end")
+
+        with (
+            mock.patch.object(reduction, "BUCKET", 1),
+            mock.patch.object(GradientLearner, "__init__", watch),
+            mock.patch.object(torch.Tensor, "backward", passed),
+            mock.patch.object(dist, "all_reduce", noted("sum", reduce)),
+        ):
+            trellis.train(TEXT, family="lstm", dim=4, net_dropout=0.0, **GIVEN | {"epochs": 1})
+        return events
+
+    for events in together(2, train):
+        assert not isinstance(events, BaseException), repr(events)
+        steps = [part.split(" end")[0].split() for part in " ".join(events).split("begin ")[1:]]
+        assert len(steps) > 10
+        for step in steps:
+            last = len(step) - 1 - step[::-1].index("gradient")
+            assert step[:last].count("sum") >= step.count("gradient") // 2 > 1
