@@ -23,7 +23,7 @@ help:
 	@touch $@
 
 .venv/developed: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,widget]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,guidance,parquet,widget]"
 	@touch $@
 
 .venv/documented: .venv/developed
@@ -31,7 +31,7 @@ help:
 	@touch $@
 
 .venv/peers: .venv/developed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,widget,peers]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,guidance,parquet,peers,widget]"
 	@touch $@
 
 demo: .venv/installed
