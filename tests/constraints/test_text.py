@@ -210,3 +210,17 @@ def test_texts_of_library_tokenizers(kind: str, tmp_path: Path) -> None:
     assert [alphabet.encode(text.removeprefix("return")) for text in texts] == rows
     for pattern in (" a .*list.*", ".{14}", ".* café.*", r"( \w{1,4}){3}", " .*f[^é]*"):
         check(alphabet, pattern, rows, lambda row: after_prompt(tokenizer, "return", row))
+
+
+@pytest.mark.parametrize("pattern", [".*é.*", ".{3}", "[^é]*"])
+def test_bytes_that_are_not_text(pattern: str, tmp_path: Path) -> None:
+    """This tokenizer replaces all bytes of a run if one of them is stray, so such texts are rejected."""
+    tokenizer = library_tokenizer("byte fallback", tmp_path)
+    alphabet = Alphabet.of_tokenizer(tokenizer)
+    assert not alphabet.replaces
+    single = [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in (0x61, 0xC3, 0xA9, 0xE2)]
+    assert after_prompt(tokenizer, "return", single) == "\ufffd" * 4
+    automaton = regex(pattern).compile(alphabet)
+    for row in (row for n in range(5) for row in product(single, repeat=n)):
+        text = after_prompt(tokenizer, "return", row)
+        assert automaton.accepts(row) == ("\ufffd" not in text and re.fullmatch(pattern, text) is not None)

@@ -84,6 +84,15 @@ def test_nothing_to_count_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     with pytest.raises(TrellisError, match="no words"):
         vocabulary_of_files([tmp_path / "empty.txt"], DataConfig())
+    with pytest.raises(TrellisError, match="no files to count"):
+        vocabulary_of_files([], DataConfig())
+
+
+@pytest.mark.parametrize(("lags", "words", "named"), [(0, 0, "lags"), (1001, 0, "lags"), (7, -1, "words")])
+def test_impossible_moments(lags: int, words: int, named: str, paths: list[Path], tmp_path: Path) -> None:
+    config, vocab, _ = whole(paths, tmp_path)
+    with pytest.raises(TrellisError, match=f"number of {named}"):
+        moments_of_files(paths, vocab, config, lags, words)
 
 
 @pytest.mark.parametrize("count", ["n-grams", "moments"])
@@ -104,7 +113,6 @@ def test_memory_does_not_grow_with_a_file(count: str, tmp_path: Path, monkeypatc
         else:
             passage = counting.count_passage(counting.ids_of_file(path, vocab, recipe), np.arange(11), 3)
             assert passage.moments.tokens == 22_000 * size
-        print(tracemalloc.get_traced_memory())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * peaks[0]

@@ -13,7 +13,7 @@ from hypothesis import example, given, strategies as st
 from trellis.config import DataConfig
 from trellis.corpus import read
 from trellis.corpus.headings import LONGEST
-from trellis.corpus.read import read_texts
+from trellis.corpus.read import decode_blocks, read_texts
 from trellis.corpus.recipe import Recipe, check_recipe, make_recipe
 from trellis.corpus.tokenize import DOCUMENT
 from trellis.errors import TrellisError
@@ -124,6 +124,12 @@ def test_csv_events_are_grouped_by_their_sequence(write) -> None:
 def test_bytes_need_not_be_utf8_and_a_byte_order_mark_is_dropped(write) -> None:
     assert read_documents(write(b"a\xff\n"), tokenizer="bytes") == [["a\udcff"]]
     assert read_documents(write(b"\xef\xbb\xbfa\r\nb\n")) == [["a", "b"]]
+
+
+def test_characters_that_arrive_byte_by_byte() -> None:
+    data = "é語😀\n".encode()
+    blocks = (data[i : i + 1] for i in range(len(data)))
+    assert "".join(decode_blocks(blocks, "pipe", make_recipe(DataConfig(), ".txt"))) == "é語😀\n"
 
 
 def test_text_that_is_not_utf8_is_located(write) -> None:

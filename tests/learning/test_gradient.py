@@ -137,6 +137,18 @@ def test_a_batch_may_be_part_of_a_larger_one() -> None:
     assert not torch.equal(drawn, torch.rand(1))
 
 
+def test_frozen_weights_may_be_among_those_of_kept_states() -> None:
+    model = Quadratic()
+    frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+    learner = GradientLearner(model, CONFIG, STEPS)
+    learner.together = True
+    rows = {model.weight: torch.arange(4), frozen: torch.tensor([1])}
+    with patch.object(model, "touched_rows", lambda: rows):
+        tensors = {name: getattr(batches()[0], name) for name in ("tokens", "lengths", "fresh")}
+        made = learner.differentiate(tensors, (True, True, False))
+    assert {name for name in made if name.startswith("rows.")} == {"rows.weight"}
+
+
 def test_a_rate_on_the_device_is_set_in_place() -> None:
     learner = GradientLearner(Quadratic(), CONFIG, STEPS)
     rate = learner.optimizer.param_groups[0]["lr"] = torch.zeros(())

@@ -30,6 +30,9 @@ class Alphabet(NamedTuple):
     utf8
         The bytes of each token in UTF-8, if tokens may be parts of characters. The whole text is then these bytes, one
         after another. None: tokens consist of characters.
+    replaces
+        Whether bytes that are not UTF-8 are read as U+FFFD, one for each part that Python would replace. Otherwise, no
+        regular expression matches a text with such bytes.
     """
 
     words: Sequence[str]
@@ -37,6 +40,7 @@ class Alphabet(NamedTuple):
     encode: Callable[[str], list[int]]
     join: Callable[[Sequence[str]], str]
     utf8: Sequence[bytes] | None = None
+    replaces: bool = True
 
     @classmethod
     def of_vocabulary(cls, vocab: Any) -> Alphabet:
@@ -62,10 +66,10 @@ class Alphabet(NamedTuple):
     def of_tokenizer(cls, tokenizer: Any, end: int | None = None) -> Alphabet:
         """The tokens of a tokenizer of `transformers`. The text of a token is what it adds to a text, including its
         spaces. By default, `end` is the end-of-sequence token of the tokenizer."""
-        texts, utf8, split, joined = pieces_of(tokenizer)
+        texts, utf8, split, joined, replaces = pieces_of(tokenizer)
         encode = partial(phrase, tokenizer, utf8)
         end = tokenizer.eos_token_id if end is None else end
-        return cls(texts, end, encode, "".join if joined else refuse, utf8 if split and joined else None)
+        return cls(texts, end, encode, "".join if joined else refuse, utf8 if split and joined else None, replaces)
 
     @classmethod
     def of_ids(cls, size: int, end: int | None = None) -> Alphabet:

@@ -13,6 +13,7 @@ BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # bytes that byte-level tokens show as they are
 BYTES = {chr(byte): byte for byte in PRINTED}
 BYTES |= {chr(0x100 + n): byte for n, byte in enumerate(byte for byte in range(0x100) if byte not in PRINTED)}
+STRAY = b"\xc3", b"\xa9", b"\xe2"  # a character, and a byte that does not belong to one
 PROBE = "naïve café ☃ 𝄞, isn't  it"
 
 
@@ -23,6 +24,7 @@ class Pieces(NamedTuple):
     utf8: list[bytes]
     split: bool  # whether some tokens are parts of characters
     joined: bool  # whether a text is what each of its tokens adds, one after another
+    replaces: bool  # whether bytes that are not UTF-8 are decoded as by Python, whatever is next to them
 
 
 def pieces_of(tokenizer: Any) -> Pieces:
@@ -47,7 +49,9 @@ def pieces_of(tokenizer: Any) -> Pieces:
     whole = [i for i, text in enumerate(texts) if BROKEN not in text]
     same = all(added(ids) == text_of(utf8, ids) for ids in (whole, whole[::-1], encode(tokenizer, PROBE)))
     same = same and None not in found and all(text_of(utf8, [i]) == texts[i] for i in broken)
-    return Pieces(texts, utf8, bool(broken), same)
+    single = {utf8[i]: i for i in broken}
+    stray = [single[byte] for byte in STRAY if byte in single]
+    return Pieces(texts, utf8, bool(broken), same, len(stray) < len(STRAY) or added(stray) == text_of(utf8, stray))
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:

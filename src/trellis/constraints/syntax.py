@@ -52,7 +52,7 @@ REPEATS = {"*": Bounds(0, None), "+": Bounds(1, None), "?": Bounds(0, 1)}
 ANCHORS = {"^": Anchor(START), r"\A": Anchor(START), "$": Anchor(LINE_END), r"\Z": Anchor(END)}
 _BOUNDS = r"(?P<bounds>\{(?P<least>\d{0,9})(?P<range>,(?P<most>\d{0,9}))?\})"
 _LAZY = r"(?:\?|(?!\+))"  # a lazy repetition matches the same texts; a possessive one does not
-_ESCAPED = r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[1-3][0-7]{2}|[^bBAZ0-9]"
+_ESCAPED = r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[1-3][0-7]{2}|[^bBAZz0-9]"
 CHARACTERS = re.compile(
     rf"(?P<comment>\(\?\#(?:\\.|[^)\\])*\))|(?P<open>\((?:\?:|(?!\?)))|(?P<operator>[)|])"
     rf"|(?:(?P<repeat>[*+?])|{_BOUNDS}){_LAZY}|(?P<anchor>[\^$]|\\[AZ])"
@@ -76,6 +76,7 @@ REASONS = {  # the beginning of a part that cannot be read, and why; the first t
     r"\(\?[a-zA-Z-]": "flags are not supported; list the alternatives, such as [Aa]",
     r"\(\?": "no such group exists; write ( ) or (?: )",
     r"\\[bB]": "word boundaries are not supported; write the characters next to the word",
+    r"\\z": r"write \Z for the end of the text",
     r"([*+?]|\{\d*,?\d*\})\+": "possessive repetitions are not supported",
     r"\[": r"the set is not closed; write ] at its end, or \[ for a bracket",
     r"\]": r"no set is open; write \] for a bracket",

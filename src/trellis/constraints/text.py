@@ -26,7 +26,7 @@ def lifted(automaton: Automaton, characters: Sequence[str], alphabet: Alphabet) 
     """Convert an automaton over characters to one over tokens, which reads the text that the tokens form."""
     if alphabet.utf8 is not None:
         always = np.ones(len(alphabet.words), bool)
-        return over_tokens(over_bytes(automaton, characters), alphabet.utf8, 0, (always, always))
+        return over_tokens(over_bytes(automaton, characters, alphabet.replaces), alphabet.utf8, 0, (always, always))
     number = {character: i for i, character in enumerate(characters)}
     spelled = [[number[character] for character in word] for word in alphabet.words]
     return over_tokens(automaton, spelled, number[SPACE], alphabet.tight())

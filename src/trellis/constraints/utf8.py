@@ -1,5 +1,5 @@
-"""Automata over characters, as automata over the bytes of UTF-8. As when Python decodes with errors="replace", bytes
-that are not UTF-8 are read as the character U+FFFD."""
+"""Automata over characters, as automata over the bytes of UTF-8. Bytes that are not UTF-8 are rejected, or read as the
+character U+FFFD, as when Python decodes with errors="replace"."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ def changes(atom: str) -> frozenset[int]:
     return frozenset(place for run in runs for place in run)
 
 
-def over_bytes(automaton: Automaton, characters: Sequence[str]) -> Automaton:
+def over_bytes(automaton: Automaton, characters: Sequence[str], replaces: bool = True) -> Automaton:
     """Convert an automaton over ranges of characters to one over bytes. `characters` are the first characters of the
-    ranges."""
-    starts = np.array([ord(character) for character in characters])
-    moves = automaton.moves[:, automaton.classes]
-    replaced = moves[:, np.searchsorted(starts, REPLACEMENT, "right") - 1].tolist()
+    ranges. Without `replaces`, bytes that are not UTF-8 are rejected."""
+    starts, dead = np.array([ord(character) for character in characters]), len(automaton.moves)
+    moves = np.vstack([automaton.moves[:, automaton.classes], np.full(len(starts), dead)])
+    accepting = np.append(automaton.accepting, False)
+    replaced = moves[:, np.searchsorted(starts, REPLACEMENT, "right") - 1].tolist() if replaces else [dead] * len(moves)
 
     def within(state: int, low: int, size: int) -> tuple[tuple[int, int], ...]:
         """The next states for the characters from `low` on, counted from there."""
@@ -74,7 +75,7 @@ def over_bytes(automaton: Automaton, characters: Sequence[str]) -> Automaton:
         return found
 
     def accepts(state: int | Partial) -> bool:
-        return bool(automaton.accepting[state if isinstance(state, int) else state.broken])
+        return bool(accepting[state if isinstance(state, int) else state.broken])
 
     first: int | Partial = 0
     return explore(first, step, accepts, np.arange(256))

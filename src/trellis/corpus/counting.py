@@ -20,11 +20,17 @@ from trellis.corpus.read import read_texts, suffix_of
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.tokenize import DOCUMENT, EOS, LINE, TOKENIZERS, treat
 from trellis.corpus.vocab import Vocabulary
+from trellis.devices import check_integer
+from trellis.errors import TrellisError
+
+MOST_LAGS = 1000
 
 
 def recipe_for(paths: Sequence[Path], config: DataConfig) -> Recipe:
     """The preprocessing options for files that all have the format of the first."""
-    return make_recipe(config, suffix_of(paths[0]))
+    if not paths:
+        raise TrellisError("There are no files to count; pass at least one path.")
+    return make_recipe(config, suffix_of(Path(paths[0])))
 
 
 def vocabulary_of_files(paths: Sequence[Path], config: DataConfig) -> Vocabulary:
@@ -97,6 +103,8 @@ def moments_of_files(
 
     The `words` most frequent words of the files have rows of their own (0: all words), as with `model.max_words`. With
     the defaults of `LDSConfig`, learning needs 7 lags: `fit_lds(vocab, moments_of_files(paths, vocab, config, 7))`."""
+    check_integer(lags, "number of lags", 1, MOST_LAGS)
+    check_integer(words, "number of words", 0)
     recipe = recipe_for(paths, config)
     rows = choose_rows(total_with_dask(partial(count_ids, vocab=vocab, recipe=recipe), paths), words)
     work = partial(_passage, vocab=vocab, recipe=recipe, rows=rows, lags=lags)

@@ -337,7 +337,7 @@ def _character_boundary(data: bytes) -> int:
     """The end of the data, moved back if it falls inside a UTF-8 character or between \\r and \\n."""
     if data.endswith(b"\r"):
         return len(data) - 1
-    for back in range(1, min(len(data), 4)):
+    for back in range(1, min(len(data), 3) + 1):
         if data[-back] & 0xC0 != 0x80:
             return len(data) - back if data[-back] >= 0xC0 else len(data)
     return len(data)

@@ -45,10 +45,12 @@ def replayed(name: Hashable, function: Callable[..., Any], problem: Problem, num
     if size > larger * SMALL or not on_gpu(given[0]) or is_recorded(given):
         return function(*problem)
     key = name, described(problem)
-    if key not in graphs and size + sum(graph.size for graph in graphs.values()) > larger * BUDGET:
-        graphs.clear()
+    with LOCK:
+        if key not in graphs and size + sum(graph.size for graph in graphs.values()) > larger * BUDGET:
+            graphs.clear()
+        graph = graphs.setdefault(key, Replay(function, size, patience))
     with torch.no_grad():
-        return graphs.setdefault(key, Replay(function, size, patience))(problem)
+        return graph(problem)
 
 
 def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -> Any:

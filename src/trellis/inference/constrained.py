@@ -270,10 +270,12 @@ class Product:
         self.calls[key] += 1
         if self.calls[key] <= PATIENCE:
             return function(self, *problem)
-        if key not in self.graphs and len(self.graphs) >= GRAPHS:
-            self.graphs.clear()
-        alone = partial(function, weakref.proxy(self))  # a graph does not keep the product alive
-        return self.graphs.setdefault(key, replay.Replay(alone, 0, 1))(problem)
+        with replay.LOCK:
+            if key not in self.graphs and len(self.graphs) >= GRAPHS:
+                self.graphs.clear()
+            alone = partial(function, weakref.proxy(self))  # a graph does not keep the product alive
+            graph = self.graphs.setdefault(key, replay.Replay(alone, 0, 1))
+        return graph(problem)
 
     def is_narrow(self, steps: Tensor) -> bool:
         """Whether the messages of all edges of some positions are computed side by side: on a GPU, if they fit into

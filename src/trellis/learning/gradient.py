@@ -109,7 +109,8 @@ class GradientLearner:
         made |= {f"grad.{name}": weight.grad for name, weight in self.weights.items() if weight.grad is not None}
         if self.together:
             names = {weight: name for name, weight in self.weights.items()}
-            made |= {f"rows.{names[weight]}": rows for weight, rows in self.gradients.touched.items()}
+            touched = self.gradients.touched.items()
+            made |= {f"rows.{names[weight]}": rows for weight, rows in touched if weight in names}
         return made | {f"belief.{name}": value for name, value in after.items()}
 
     def apply(self, made: dict[str, Tensor]) -> dict[str, Tensor]:
