@@ -317,6 +317,14 @@ def test_choices_that_do_not_go_together(support: str, choices: dict[str, Any], 
         neural(support, **choices)
 
 
+@pytest.mark.parametrize(
+    ("support", "choices", "rough"),
+    [("full", {}, True), ("full", {"precision": "float32"}, False), ("even", {}, False)],
+)
+def test_recursions_over_all_states_are_in_tf32_on_a_gpu(support: str, choices: dict[str, Any], rough: bool) -> None:
+    assert HMM(VOCABULARY, neural(support, **choices)).rough is rough
+
+
 def test_tables_have_no_embeddings_to_factor() -> None:
     with pytest.raises(TrellisError, match="needs embeddings"):
         HMMConfig(emission="brown", factored=True)

@@ -76,7 +76,7 @@ class HMM(GradientModel, ChainModel):
         super().__init__()
         self.vocab, self.params, self.carry = vocab, params, carry
         self.dropout = dropout or Dropout("none", 0.0)
-        self.memo, self.drawn = Memo(params), WHOLE
+        self.memo, self.drawn, self.rough = Memo(params), WHOLE, params.rough
         self.register_buffer("visits", None)
         self.register_buffer("ending", None)
 

@@ -32,6 +32,7 @@ class Params(nn.Module, ABC):
     partition: Partition | None
     num_states: int
     num_features: int = 0  # rank of the transitions, if low-rank
+    rough: bool = False  # whether a GPU multiplies matrices of float32 in TF32 during training
     within_classes: ClassVar[bool] = False  # whether state dropout leaves p(class of z' | z) as it is
 
     @abstractmethod

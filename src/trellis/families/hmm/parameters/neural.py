@@ -120,6 +120,7 @@ class NeuralParams(WordParams):
             raise TrellisError('model.factored needs classes of states; use model.emission = "brown" or "cloned".')
         self.num_states, self.choices = config.states, {name: getattr(config, name) for name in self.keys}
         self.set_support(support)
+        self.rough = support is None and config.precision == "bfloat16"  # all terms of the recursions are positive
         dim, nets = config.dim, (config.dim, config.depth, config.net_dropout)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
