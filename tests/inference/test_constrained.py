@@ -374,6 +374,26 @@ def test_prefixes_are_kept_within_the_size_of_the_cache() -> None:
         assert (alone.steps, alone.states) == (together.steps[number], together.states[number])
 
 
+def test_reading_a_long_prompt_takes_quadratic_time() -> None:
+    """For each of n tokens, some prefixes of up to n tokens are built."""
+
+    class Ids(tuple):
+        built = 0
+
+        def __getitem__(self, places):
+            found = super().__getitem__(places)
+            Ids.built += len(found) if isinstance(found, tuple) else 0
+            return Ids(found) if isinstance(found, tuple) else found
+
+    product, number = Product(small(11).chain, contains("a b").compile(VOCAB), Span(0, 100, END)), 80
+    prefixes = Prefixes(product)
+    prefixes.positions([Prefix((), Ids([1] * number))])
+    assert Ids.built <= 2 * number**2
+    Ids.built = 0
+    prefixes.positions([Prefix((0,), Ids([1] * number))])
+    assert Ids.built == 0
+
+
 def test_a_token_of_the_context_is_not_read_by_the_automaton() -> None:
     problem, automaton = small(12), contains("a", 0, 0).compile(VOCAB)
     product = Product(problem.chain, automaton, Span(0, 2, END))

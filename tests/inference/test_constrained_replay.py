@@ -249,6 +249,46 @@ def test_a_graph_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) 
     assert not likelihoods.graphs
 
 
+def test_steps_whose_graph_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run directly, and another graph is tried only after several more calls."""
+    attempts = list[replay.Replay]()
+
+    def fail(graph: replay.Replay, problem: tuple[Any, ...]) -> Any:
+        attempts.append(graph)
+        raise torch.cuda.OutOfMemoryError
+
+    replay_anywhere(monkeypatch)
+    monkeypatch.setattr(replay.Replay, "capture", fail)
+    monkeypatch.setattr(constrained, "PATIENCE", 3)
+    product = Product(on_device(small(2).chain), CONSTRAINT.compile(VOCAB), SENTENCES)
+    product.side_by_side, product.graphs = True, OfOneThread()
+    tokens = torch.tensor([0, 2], device=DEVICE)
+    expected = product.extended(product.begin(2), tokens, False)
+    for _ in range(9):
+        torch.testing.assert_close(product.read(product.begin(2), tokens), expected)
+    assert len(attempts) == 1  # in the fifth call; then three calls without a graph, and one that begins another
+    assert len(product.graphs) == 1
+
+
+def test_no_thread_forgets_graphs_while_another_one_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(replay, "replayed", fail)
+    graphs = OfOneThread({"a": None})
+    work = partial(lambda moves, order, size, relaxed, values: values, Dense(torch.eye(2)), (), 1, False)
+    assert constrained.prepared(work, (torch.ones(2),), graphs).tolist() == [1, 1]
+    assert not graphs
+
+
+class OfOneThread(dict[Hashable, Any]):
+    """Graphs that only the thread that has the lock can forget."""
+
+    def clear(self) -> None:
+        assert replay.LOCK._is_owned()  # type: ignore[attr-defined]
+        super().clear()
+
+
 def test_a_matrix_written_out_for_one_constraint_has_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     replay_anywhere(monkeypatch)
     chain = small(2, "softmax").chain

@@ -64,8 +64,14 @@ def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -
         numbers = potentials.ids.numel() * potentials.ids.shape[-1]
         return replayed(name, function, problem, numbers, OF_BLOCKS)
     except torch.cuda.OutOfMemoryError:
-        OF_BLOCKS.graphs.clear()
+        forget(OF_BLOCKS.graphs)
         return None
+
+
+def forget(graphs: Graphs) -> None:
+    """Free graphs, among which another thread may be choosing."""
+    with LOCK:
+        graphs.clear()
 
 
 def on_gpu(tensor: Tensor) -> bool:

@@ -270,12 +270,19 @@ class Product:
         self.calls[key] += 1
         if self.calls[key] <= PATIENCE:
             return function(self, *problem)
+        try:
+            return self.graph(key, function)(problem)
+        except torch.cuda.OutOfMemoryError:  # of the graph, which has memory of its own
+            replay.forget(self.graphs)
+            self.calls[key] = 0
+        return function(self, *problem)
+
+    def graph(self, key: Hashable, function: Callable[..., Any]) -> replay.Replay:
         with replay.LOCK:
             if key not in self.graphs and len(self.graphs) >= GRAPHS:
                 self.graphs.clear()
             alone = partial(function, weakref.proxy(self))  # a graph does not keep the product alive
-            graph = self.graphs.setdefault(key, replay.Replay(alone, 0, 1))
-        return graph(problem)
+            return self.graphs.setdefault(key, replay.Replay(alone, 0, 1))
 
     def is_narrow(self, steps: Tensor) -> bool:
         """Whether the messages of all edges of some positions are computed side by side: on a GPU, if they fit into
@@ -295,7 +302,7 @@ def prepared(run: partial[Messages], problem: tuple[Any, ...], graphs: replay.Gr
     try:
         return replay.replayed((id(moves), *shape), run, problem, numbers, replay.Room(graphs, LARGER))
     except torch.cuda.OutOfMemoryError:
-        graphs.clear()
+        replay.forget(graphs)
     return run(*problem)
 
 
