@@ -356,6 +356,19 @@ def test_the_end_may_have_any_id(name: str) -> None:
     np.testing.assert_allclose(expected[tuple(i - 1 for i in best.tokens)], max(expected.values()), rtol=EXACT)
 
 
+@pytest.mark.parametrize("states", [1, 3])
+def test_constraints_leave_the_emission_as_it_is(states: int) -> None:
+    """Also if its table is in column-major order, as that of a single state always is."""
+    problem, automaton = small(5, states=states), CASES["a word"].compile(VOCAB)
+    table = problem.chain.emission.dense().T.contiguous().T
+    kept = table.clone()
+    for _ in range(2):
+        product = Product(problem.chain._replace(emission=Categorical(table, None, states)), automaton, SENTENCES)
+        expected = sum(accepted(problem.sentences, automaton).values())
+        np.testing.assert_allclose(product.log_prob(product.begin()).exp(), expected, rtol=EXACT)
+    assert table.equal(kept)
+
+
 def test_a_sentence_that_is_too_long_cannot_end() -> None:
     product = Product(small(5).chain, CASES["anything"].compile(VOCAB), SENTENCES)
     position = Prefixes(product).positions([Prefix((0,) * n, ()) for n in (MOST, MOST + 1)])
