@@ -105,6 +105,25 @@ def test_few_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 1 <= len(product.graphs) <= 2
 
 
+def test_graphs_that_replace_each_other_are_made_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches that shrink again and again, of more sizes than graphs are kept."""
+    made = list[replay.Replay]()
+
+    def count(graph: replay.Replay, problem: tuple[Any, ...]) -> Any:
+        made.append(graph)
+        return capture(graph, problem)
+
+    replay_anywhere(monkeypatch)
+    monkeypatch.setattr(replay.Replay, "capture", count)
+    monkeypatch.setattr(constrained, "PATIENCE", 1)
+    monkeypatch.setattr(constrained, "GRAPHS", 2)
+    product = Product(on_device(small(2).chain), CONSTRAINT.compile(VOCAB), SENTENCES)
+    product.side_by_side = True
+    for batch in [5, 5, 5, 4, 4, 4, 3, 3, 3, 2, 2, 2] * 20:
+        product.read(product.begin(batch), torch.zeros(batch, dtype=torch.int64, device=DEVICE))
+    assert 0 < len(made) < 20
+
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -250,7 +269,7 @@ def test_a_graph_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_steps_whose_graph_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run directly, and another graph is tried only after several more calls."""
+    """They run directly, and another graph is tried only after twice as many calls."""
     attempts = list[replay.Replay]()
 
     def fail(graph: replay.Replay, problem: tuple[Any, ...]) -> Any:
@@ -264,10 +283,12 @@ def test_steps_whose_graph_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPa
     product.side_by_side, product.graphs = True, OfOneThread()
     tokens = torch.tensor([0, 2], device=DEVICE)
     expected = product.extended(product.begin(2), tokens, False)
-    for _ in range(9):
+    counts = list[int]()
+    for _ in range(13):
         torch.testing.assert_close(product.read(product.begin(2), tokens), expected)
-    assert len(attempts) == 1  # in the fifth call; then three calls without a graph, and one that begins another
-    assert len(product.graphs) == 1
+        counts.append(len(attempts))
+    assert counts == [0] * 4 + [1] * 8 + [2]
+    assert not product.graphs
 
 
 def test_no_thread_forgets_graphs_while_another_one_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
