@@ -54,10 +54,10 @@ def choose_device(device: str | torch.device) -> str:
     """Resolve a device name; auto selects the GPU if available. Kernels are launched on the current GPU, so a GPU with
     a number becomes the current one."""
     name = str(device)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() and not Forked.lost_gpu else "cpu"
     if name == "cpu":
         return name
-    if name == "auto":
-        return _own_gpu() if torch.cuda.is_available() and not Forked.lost_gpu else "cpu"
     if name != "cuda" and not re.fullmatch(r"cuda:\d+", name):
         raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -66,9 +66,10 @@ def choose_device(device: str | torch.device) -> str:
         raise TrellisError(FORKED)
     if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
         raise TrellisError(f"device is {name!r}, but torch finds {torch.cuda.device_count()} GPUs (from cuda:0).")
-    if name.startswith("cuda:"):
+    name = _own_gpu() if name == "cuda" else name
+    if name != "cuda":
         torch.cuda.set_device(name)
-    return _own_gpu() if name == "cuda" else name
+    return name
 
 
 def _own_gpu() -> str:

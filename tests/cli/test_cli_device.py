@@ -10,6 +10,7 @@ import torch
 from elsewhere import THERE, pretended_gpu
 from running import parsed, run
 from trellis.devices import choose_device
+from trellis.distributed.job import Job
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.sections import sections
@@ -117,6 +118,18 @@ def test_a_device_that_is_not_there(
 def test_a_gpu_beyond_the_last() -> None:
     with pretended_gpu(), pytest.raises(TrellisError, match="from cuda:0"):
         choose_device("cuda:1")
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
+def test_the_gpu_of_a_process_becomes_the_current_one(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the program itself has connected the processes, without choosing a GPU."""
+    monkeypatch.setattr(Job, "size", 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pretended_gpu():
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        assert choose_device(device) == "cuda:1"
+        torch.cuda.set_device.assert_called_once_with("cuda:1")  # type: ignore[attr-defined]
+        assert choose_device("cpu") == "cpu"
 
 
 def test_the_pretended_gpu_is_strict() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from functools import reduce
 from itertools import product
@@ -292,6 +293,17 @@ def test_a_word_of_a_position_and_no_phrases() -> None:
     for ours, wanted in ((positions(["a", "b"]), exactly("a b")), (all_of(), anything())):
         one, other = ours.compile(VOCAB), wanted.compile(VOCAB)
         assert [row for row in SEQUENCES if one.accepts(row)] == [row for row in SEQUENCES if other.accepts(row)]
+
+
+def test_the_edges_of_an_automaton_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text has the edges of every state, and takes time in proportion to their number."""
+    automaton, calls = reduce(operator.and_, map(contains, "abc")).compile(VOCAB), list[int]()
+    listed = automaton.edges()
+    monkeypatch.setattr(Automaton, "edges", lambda self: calls.append(1) or listed)
+    lines = automaton.text(WORDS).split("\n")
+    assert [line for line in lines if not line.startswith(" ")][:2] == ["0 (start)", "1"]
+    assert sum(line.startswith("  -> ") for line in lines) == len(listed) > 8
+    assert calls == [1]
 
 
 def test_an_automaton_as_text() -> None:

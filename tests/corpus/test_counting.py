@@ -78,14 +78,24 @@ def test_counts_of_files_are_those_of_the_text(paths: list[Path], tmp_path: Path
     check_counts(paths, tmp_path)
 
 
+def test_files_named_by_strings(paths: list[Path], tmp_path: Path) -> None:
+    config, vocab, split = whole(paths, tmp_path)
+    names = [str(path) for path in paths]
+    assert vocabulary_of_files(names, config).to_json() == vocab.to_json()
+    assert moments_of_files(names, vocab, config, 1).tokens == split.tokens.size
+    assert ngrams_of_files(names, vocab, config, 2)[1][0].sum() == split.tokens.size
+    assert bigrams_of_files(names, vocab, config).words.sum() == split.tokens.size
+
+
 def test_nothing_to_count_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="at least one file"):
         total_with_dask(len, [])
     (tmp_path / "empty.txt").touch()
     with pytest.raises(TrellisError, match="no words"):
         vocabulary_of_files([tmp_path / "empty.txt"], DataConfig())
-    with pytest.raises(TrellisError, match="no files to count"):
-        vocabulary_of_files([], DataConfig())
+    for paths in ([], "a.txt", tmp_path, iter(["a.txt"])):
+        with pytest.raises(TrellisError, match=r"no files to count .* pass a list"):
+            vocabulary_of_files(paths, DataConfig())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("lags", "words", "named"), [(0, 0, "lags"), (1001, 0, "lags"), (7, -1, "words")])

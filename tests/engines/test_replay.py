@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -81,6 +82,52 @@ def test_large_problems_and_gradients_have_no_graph(graphs: replay.Graphs, monke
     monkeypatch.setattr(replay, "SMALL", 4)
     engines.score(Belief(prior.probs.detach()), transition, potentials, lengths)
     assert not graphs
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_call_that_fails_does_not_count(failing: int, graphs: replay.Graphs) -> None:
+    """The first call fails, or the one that is captured. The function runs once before it is captured in any case."""
+    attempts = list[bool]()
+
+    def double(values: Tensor) -> Tensor:
+        attempts.append(replay.LOCK._is_owned())  # type: ignore[attr-defined]
+        if len(attempts) == failing:
+            raise RuntimeError("not now")
+        return 2 * values
+
+    values = torch.arange(3.0, device=DEVICE)
+    for number in range(1, 5):
+        try:
+            assert replay.replayed("double", double, (values + number,), 0).equal(2 * (values + number))
+        except RuntimeError:
+            assert number == failing
+    assert attempts[:3] == ([False, False, True] if failing == 1 else [False, True, True])
+    (graph,) = graphs.values()
+    assert graph.calls == 3
+    assert not replay.LOCK._is_owned()  # type: ignore[attr-defined]
+
+
+def test_functions_in_graphs_may_use_graphs_in_several_threads() -> None:
+    def inner(values: Tensor) -> Tensor:
+        return values + 1
+
+    def outer(values: Tensor) -> Tensor:
+        return 2 * replay.replayed("inner", inner, (values,), 0)
+
+    def work() -> None:
+        for n in range(200):
+            values = torch.full((3,), float(n), device=DEVICE)
+            found.append(replay.replayed("outer", outer, (values,), 0).equal(2 * (values + 1)))
+            found.append(replay.replayed("inner", inner, (values,), 0).equal(values + 1))
+
+    found = list[bool]()
+    threads = [Thread(target=work, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads), "a deadlock"
+    assert found == [True] * 1200
 
 
 def test_graphs_are_dropped_if_they_exceed_their_budget(graphs: replay.Graphs, monkeypatch: pytest.MonkeyPatch) -> None:

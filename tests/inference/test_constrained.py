@@ -356,6 +356,19 @@ def test_the_end_may_have_any_id(name: str) -> None:
     np.testing.assert_allclose(expected[tuple(i - 1 for i in best.tokens)], max(expected.values()), rtol=EXACT)
 
 
+@pytest.mark.parametrize("states", [1, 3])
+def test_constraints_leave_the_emission_as_it_is(states: int) -> None:
+    """Also if its table is in column-major order, as that of a single state always is."""
+    problem, automaton = small(5, states=states), CASES["a word"].compile(VOCAB)
+    table = problem.chain.emission.dense().T.contiguous().T
+    kept = table.clone()
+    for _ in range(2):
+        product = Product(problem.chain._replace(emission=Categorical(table, None, states)), automaton, SENTENCES)
+        expected = sum(accepted(problem.sentences, automaton).values())
+        np.testing.assert_allclose(product.log_prob(product.begin()).exp(), expected, rtol=EXACT)
+    assert table.equal(kept)
+
+
 def test_a_sentence_that_is_too_long_cannot_end() -> None:
     product = Product(small(5).chain, CASES["anything"].compile(VOCAB), SENTENCES)
     position = Prefixes(product).positions([Prefix((0,) * n, ()) for n in (MOST, MOST + 1)])
@@ -372,6 +385,26 @@ def test_prefixes_are_kept_within_the_size_of_the_cache() -> None:
         assert len(cache.kept) <= 3
         assert alone.ahead.allclose(together.ahead[number : number + 1], rtol=EXACT)
         assert (alone.steps, alone.states) == (together.steps[number], together.states[number])
+
+
+def test_reading_a_long_prompt_takes_quadratic_time() -> None:
+    """For each of n tokens, some prefixes of up to n tokens are built."""
+
+    class Ids(tuple):
+        built = 0
+
+        def __getitem__(self, places):
+            found = super().__getitem__(places)
+            Ids.built += len(found) if isinstance(found, tuple) else 0
+            return Ids(found) if isinstance(found, tuple) else found
+
+    product, number = Product(small(11).chain, contains("a b").compile(VOCAB), Span(0, 100, END)), 80
+    prefixes = Prefixes(product)
+    prefixes.positions([Prefix((), Ids([1] * number))])
+    assert Ids.built <= 2 * number**2
+    Ids.built = 0
+    prefixes.positions([Prefix((0,), Ids([1] * number))])
+    assert Ids.built == 0
 
 
 def test_a_token_of_the_context_is_not_read_by_the_automaton() -> None:

@@ -105,6 +105,25 @@ def test_few_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 1 <= len(product.graphs) <= 2
 
 
+def test_graphs_that_replace_each_other_are_made_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches that shrink again and again, of more sizes than graphs are kept."""
+    made = list[replay.Replay]()
+
+    def count(graph: replay.Replay, problem: tuple[Any, ...]) -> Any:
+        made.append(graph)
+        return capture(graph, problem)
+
+    replay_anywhere(monkeypatch)
+    monkeypatch.setattr(replay.Replay, "capture", count)
+    monkeypatch.setattr(constrained, "PATIENCE", 1)
+    monkeypatch.setattr(constrained, "GRAPHS", 2)
+    product = Product(on_device(small(2).chain), CONSTRAINT.compile(VOCAB), SENTENCES)
+    product.side_by_side = True
+    for batch in [5, 5, 5, 4, 4, 4, 3, 3, 3, 2, 2, 2] * 20:
+        product.read(product.begin(batch), torch.zeros(batch, dtype=torch.int64, device=DEVICE))
+    assert 0 < len(made) < 20
+
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -247,6 +266,48 @@ def test_a_graph_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) 
     found = Product(chain, automaton, STREAM, likelihoods).messages
     assert all(one.equal(other) for one, other in zip(found, plain, strict=True))
     assert not likelihoods.graphs
+
+
+def test_steps_whose_graph_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run directly, and another graph is tried only after twice as many calls."""
+    attempts = list[replay.Replay]()
+
+    def fail(graph: replay.Replay, problem: tuple[Any, ...]) -> Any:
+        attempts.append(graph)
+        raise torch.cuda.OutOfMemoryError
+
+    replay_anywhere(monkeypatch)
+    monkeypatch.setattr(replay.Replay, "capture", fail)
+    monkeypatch.setattr(constrained, "PATIENCE", 3)
+    product = Product(on_device(small(2).chain), CONSTRAINT.compile(VOCAB), SENTENCES)
+    product.side_by_side, product.graphs = True, OfOneThread()
+    tokens = torch.tensor([0, 2], device=DEVICE)
+    expected = product.extended(product.begin(2), tokens, False)
+    counts = list[int]()
+    for _ in range(13):
+        torch.testing.assert_close(product.read(product.begin(2), tokens), expected)
+        counts.append(len(attempts))
+    assert counts == [0] * 4 + [1] * 8 + [2]
+    assert not product.graphs
+
+
+def test_no_thread_forgets_graphs_while_another_one_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(replay, "replayed", fail)
+    graphs = OfOneThread({"a": None})
+    work = partial(lambda moves, order, size, relaxed, values: values, Dense(torch.eye(2)), (), 1, False)
+    assert constrained.prepared(work, (torch.ones(2),), graphs).tolist() == [1, 1]
+    assert not graphs
+
+
+class OfOneThread(dict[Hashable, Any]):
+    """Graphs that only the thread that has the lock can forget."""
+
+    def clear(self) -> None:
+        assert replay.LOCK._is_owned()  # type: ignore[attr-defined]
+        super().clear()
 
 
 def test_a_matrix_written_out_for_one_constraint_has_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -78,12 +80,12 @@ class Automaton(NamedTuple):
 
     def text(self, words: Sequence[str]) -> str:
         """The states and edges, one per line."""
-        lines = []
+        lines, edges = [], groupby(self.edges(), itemgetter(0))
+        own = {state: [f"  -> {after}  {label(tokens, words)}" for _, after, tokens in some] for state, some in edges}
         for state in np.flatnonzero(self.live()):
             marks = ["start"] * bool(state == 0) + ["accepting"] * bool(self.accepting[state])
             lines.append(f"{state}" + f" ({', '.join(marks)})" * bool(marks))
-            own = (edge for edge in self.edges() if edge[0] == state)
-            lines += [f"  -> {after}  {label(tokens, words)}" for _, after, tokens in own]
+            lines += own.get(state, [])
         return "\n".join(lines)
 
 

@@ -26,14 +26,14 @@ from trellis.errors import TrellisError
 MOST_LAGS = 1000
 
 
-def recipe_for(paths: Sequence[Path], config: DataConfig) -> Recipe:
+def recipe_for(paths: Sequence[str | Path], config: DataConfig) -> Recipe:
     """The preprocessing options for files that all have the format of the first."""
-    if not paths:
-        raise TrellisError("There are no files to count; pass at least one path.")
+    if isinstance(paths, str) or not isinstance(paths, Sequence) or not paths:
+        raise TrellisError(f"There are no files to count in {paths!r}; pass a list of at least one path.")
     return make_recipe(config, suffix_of(Path(paths[0])))
 
 
-def vocabulary_of_files(paths: Sequence[Path], config: DataConfig) -> Vocabulary:
+def vocabulary_of_files(paths: Sequence[str | Path], config: DataConfig) -> Vocabulary:
     """The vocabulary that training on all of these files would choose."""
     recipe = recipe_for(paths, config)
     counts = dict(total_with_dask(partial(count_words, recipe=recipe), paths))
@@ -43,7 +43,7 @@ def vocabulary_of_files(paths: Sequence[Path], config: DataConfig) -> Vocabulary
     )
 
 
-def count_words(path: Path, recipe: Recipe) -> Counter[str] | None:
+def count_words(path: str | Path, recipe: Recipe) -> Counter[str] | None:
     """How often each word occurs in a file; None if it is empty."""
     counts = Counter[str]()
     for words in tokens_of_file(path, recipe):
@@ -51,15 +51,15 @@ def count_words(path: Path, recipe: Recipe) -> Counter[str] | None:
     return counts or None
 
 
-def tokens_of_file(path: Path, recipe: Recipe) -> Iterator[list[str]]:
+def tokens_of_file(path: str | Path, recipe: Recipe) -> Iterator[list[str]]:
     """The tokens of a file, in blocks; each sentence ends with <eos>."""
     split = TOKENIZERS[recipe.tokenizer].split
-    for text in read_texts([path], recipe):
+    for text in read_texts([Path(path)], recipe):
         words = split(treat(text, recipe.lower, recipe.digits))
         yield [EOS if word == LINE else word for word in words if word != DOCUMENT]
 
 
-def ids_of_file(path: Path, vocab: Vocabulary, recipe: Recipe) -> Iterator[np.ndarray]:
+def ids_of_file(path: str | Path, vocab: Vocabulary, recipe: Recipe) -> Iterator[np.ndarray]:
     """The word ids of a file, in blocks that are not empty."""
     return (vocab.encode(words) for words in tokens_of_file(path, recipe) if words)
 
@@ -77,12 +77,12 @@ class Span:
         return Span(with_pair(self.counts, other.counts, self.last, other.first), self.first, other.last)
 
 
-def bigrams_of_files(paths: Sequence[Path], vocab: Vocabulary, config: DataConfig) -> BigramCounts:
+def bigrams_of_files(paths: Sequence[str | Path], vocab: Vocabulary, config: DataConfig) -> BigramCounts:
     """The bigram counts of files, read as one text, for Brown clustering."""
     return total_with_dask(partial(_span, vocab=vocab, recipe=recipe_for(paths, config)), paths).counts
 
 
-def _span(path: Path, vocab: Vocabulary, recipe: Recipe) -> Span | None:
+def _span(path: str | Path, vocab: Vocabulary, recipe: Recipe) -> Span | None:
     ends: list[int] = []
 
     def blocks() -> Iterator[np.ndarray]:
@@ -96,7 +96,7 @@ def _span(path: Path, vocab: Vocabulary, recipe: Recipe) -> Span | None:
 
 
 def moments_of_files(
-    paths: Sequence[Path], vocab: Vocabulary, config: DataConfig, lags: int, words: int = 0
+    paths: Sequence[str | Path], vocab: Vocabulary, config: DataConfig, lags: int, words: int = 0
 ) -> Moments:
     """The pairs of words at lags 1..lags of files, read as one text that wraps around, from which an LDS is learned.
     Each file is read twice.
@@ -111,7 +111,7 @@ def moments_of_files(
     return total_with_dask(work, paths).wrapped()
 
 
-def count_ids(path: Path, vocab: Vocabulary, recipe: Recipe) -> np.ndarray | None:
+def count_ids(path: str | Path, vocab: Vocabulary, recipe: Recipe) -> np.ndarray | None:
     """How often each word id occurs in a file; None if it is empty."""
     counts = np.zeros(len(vocab), np.int64)
     for ids in ids_of_file(path, vocab, recipe):
@@ -119,5 +119,5 @@ def count_ids(path: Path, vocab: Vocabulary, recipe: Recipe) -> np.ndarray | Non
     return counts if counts.any() else None
 
 
-def _passage(path: Path, vocab: Vocabulary, recipe: Recipe, rows: np.ndarray, lags: int) -> Passage | None:
+def _passage(path: str | Path, vocab: Vocabulary, recipe: Recipe, rows: np.ndarray, lags: int) -> Passage | None:
     return count_passage(ids_of_file(path, vocab, recipe), rows, lags)

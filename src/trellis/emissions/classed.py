@@ -60,7 +60,7 @@ class DenseLikelihoods(Likelihoods):
 
     def __init__(self, emission: SymbolEmission) -> None:
         super().__init__(emission)
-        self.weights = emission.dense().T.contiguous().exp_()  # [K, V]
+        self.weights = emission.dense().T.clone(memory_format=torch.contiguous_format).exp_()  # [K, V]
 
     def columns(self, states: Tensor) -> Tensor:
         return self.weights[states]

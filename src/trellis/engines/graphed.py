@@ -82,7 +82,8 @@ def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
             room = Room(memory_of(problem[3].device).graphs)
             return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, room)
     except torch.cuda.OutOfMemoryError as error:
-        memory_of(problem[3].device).release()  # the halves need less memory
+        with LOCK:
+            memory_of(problem[3].device).release()  # the halves need less memory
         batch, steps = problem[2].rows.shape
         if batch == 1:
             states = problem[1].num_states

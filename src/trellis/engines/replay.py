@@ -1,5 +1,6 @@
 """Run a function of a small problem on a GPU as one CUDA graph, because launching its kernels one by one would take
-longer than running them. The problem is copied into the memory of the graph, and the results are copied out of it."""
+longer than running them. The problem is copied into the memory of the graph, and the results are copied out of it.
+Threads share the graphs; they must use the same CUDA stream."""
 
 from __future__ import annotations
 
@@ -64,8 +65,14 @@ def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -
         numbers = potentials.ids.numel() * potentials.ids.shape[-1]
         return replayed(name, function, problem, numbers, OF_BLOCKS)
     except torch.cuda.OutOfMemoryError:
-        OF_BLOCKS.graphs.clear()
+        forget(OF_BLOCKS.graphs)
         return None
+
+
+def forget(graphs: Graphs) -> None:
+    """Free graphs, among which another thread may be choosing."""
+    with LOCK:
+        graphs.clear()
 
 
 def on_gpu(tensor: Tensor) -> bool:
@@ -77,8 +84,8 @@ def is_recorded(given: list[Tensor]) -> bool:
 
 
 class Replay:
-    """A function for problems of one shape. Its first few calls run directly; then it is captured as a CUDA graph, and
-    all further calls replay the graph."""
+    """A function for problems of one shape. Its first few calls run directly, which also compiles its kernels; then it
+    is captured as a CUDA graph, and all further calls replay the graph. A call that raises does not count."""
 
     made: Any  # the results, in the memory of the graph
 
@@ -87,21 +94,22 @@ class Replay:
         self.replay: Callable[[], None] | None = None
 
     def __call__(self, problem: Problem) -> Any:
+        run = self.run if self.calls >= self.patience else self.function
+        found = run(*problem)
         self.calls += 1
-        if self.calls <= self.patience:
-            return self.function(*problem)
-        with LOCK:
-            return self.replayed(problem, tensors_in(problem))
+        return found
 
-    def replayed(self, problem: Problem, given: list[Tensor]) -> Any:
-        if self.replay is None:
-            self.given = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
-            self.replay = self.capture(rebuilt(problem, iter(self.given)))
-        for pairs in by_kind(self.given, given):  # one kernel for each kind
-            places, values = zip(*pairs, strict=True)
-            torch._foreach_copy_(places, values)
-        self.replay()
-        return rebuilt(self.made, iter(copies(tensors_in(self.made))))
+    def run(self, *problem: Any) -> Any:
+        given = tensors_in(problem)
+        with LOCK:
+            if self.replay is None:
+                places = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
+                self.replay, self.given = self.capture(rebuilt(problem, iter(places))), places
+            for pairs in by_kind(self.given, given):  # one kernel for each kind
+                inputs, values = zip(*pairs, strict=True)
+                torch._foreach_copy_(inputs, values)
+            self.replay()
+            return rebuilt(self.made, iter(copies(tensors_in(self.made))))
 
     def capture(self, problem: Problem) -> Callable[[], None]:
         graph, errors = torch.cuda.CUDAGraph(), []

@@ -39,7 +39,7 @@ from trellis.transitions import Dense, Transition
 
 LARGEST = 1 << 30  # numbers in the stored messages
 ENTRIES = 1 << 24  # temporary numbers in memory at a time
-PATIENCE, GRAPHS = 8, 8  # calls with the same shapes before a CUDA graph is made; largest number of graphs
+PATIENCE, GRAPHS = 8, 8  # calls with the same shapes before the first CUDA graph is made; largest number of graphs
 LARGER = 16  # the factor by which the graphs of preparation may be larger than others
 
 
@@ -92,7 +92,7 @@ class Product:
         self.ends = torch.ones_like(self.prior[0])
         if span.end is not None:
             self.ends = self.likelihoods.rows(torch.full((1,), span.end, device=self.device))[0]
-        self.side_by_side, self.calls = self.device.type != "cpu", Counter[Hashable]()
+        self.side_by_side, self.calls, self.patience = self.device.type != "cpu", Counter[Hashable](), PATIENCE
         self.graphs: dict[Hashable, replay.Replay] = {}
         self.messages = self.compute(self.sums, relaxed=False)
 
@@ -268,14 +268,27 @@ class Product:
             return function(self, *problem)
         key = function, replay.described(problem)
         self.calls[key] += 1
-        if self.calls[key] <= PATIENCE:
+        if self.calls[key] <= self.patience:
             return function(self, *problem)
+        try:
+            return self.graph(key, function)(problem)
+        except torch.cuda.OutOfMemoryError:  # of the graph, which has memory of its own
+            self.forget_graphs()
+        return function(self, *problem)
+
+    def graph(self, key: Hashable, function: Callable[..., Any]) -> replay.Replay:
         with replay.LOCK:
             if key not in self.graphs and len(self.graphs) >= GRAPHS:
-                self.graphs.clear()
+                self.forget_graphs()
             alone = partial(function, weakref.proxy(self))  # a graph does not keep the product alive
-            graph = self.graphs.setdefault(key, replay.Replay(alone, 0, 1))
-        return graph(problem)
+            return self.graphs.setdefault(key, replay.Replay(alone, 0, 1))
+
+    def forget_graphs(self) -> None:
+        """Free the graphs. Twice as many calls precede the next ones, so that shapes that take turns, such as shrinking
+        batches, run directly in the end."""
+        replay.forget(self.graphs)
+        self.calls.clear()
+        self.patience *= 2
 
     def is_narrow(self, steps: Tensor) -> bool:
         """Whether the messages of all edges of some positions are computed side by side: on a GPU, if they fit into
@@ -295,7 +308,7 @@ def prepared(run: partial[Messages], problem: tuple[Any, ...], graphs: replay.Gr
     try:
         return replay.replayed((id(moves), *shape), run, problem, numbers, replay.Room(graphs, LARGER))
     except torch.cuda.OutOfMemoryError:
-        graphs.clear()
+        replay.forget(graphs)
     return run(*problem)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -17,11 +18,13 @@ class Prefix(NamedTuple):
     tokens: tuple[int, ...]
     context: tuple[int, ...] = ()
 
-    def parents(self) -> Sequence[Prefix]:
+    def parents(self) -> Iterator[Prefix]:
         """All shorter prefixes, longest first: the prefix without its last tokens, then beginnings of its context
         alone."""
-        shorter = [Prefix(self.tokens[:n], self.context) for n in range(len(self.tokens) - 1, -1, -1)]
-        return [*shorter, *(Prefix((), self.context[:n]) for n in range(len(self.context) - 1, -1, -1))]
+        for n in reversed(range(len(self.tokens))):
+            yield Prefix(self.tokens[:n], self.context)
+        for n in reversed(range(len(self.context))):
+            yield Prefix((), self.context[:n])
 
 
 class Prefixes:
@@ -49,13 +52,14 @@ class Prefixes:
     def to_read(self, prefix: Prefix, found: dict[Prefix, Position]) -> list[Prefix]:
         """The prefixes to compute, longest first, up to the first prefix whose position is known. That position is
         added to `found`."""
-        chain = list[Prefix]()
-        for one in (prefix, *prefix.parents()):
-            if one in found or one in self.kept:
-                found.setdefault(one, self.kept[one] if one in self.kept else found[one])
+        missing = list[Prefix]()
+        for one in chain([prefix], prefix.parents()):
+            if one in self.kept:
+                found.setdefault(one, self.kept[one])
+            if one in found:
                 break
-            chain.append(one)
-        return chain
+            missing.append(one)
+        return missing
 
     def extend(self, level: list[Prefix], found: dict[Prefix, Position]) -> None:
         """Compute the positions of the prefixes in `level` from those of their parents, and add them to `found`."""
@@ -63,7 +67,7 @@ class Prefixes:
             chosen = [one for one in level if one not in found and bool(one.tokens) != in_context]
             if chosen:
                 ids = [(one.context if in_context else one.tokens)[-1] for one in chosen]
-                before = stacked([found[one.parents()[0]] for one in chosen])
+                before = stacked([found[next(one.parents())] for one in chosen])
                 after, _ = self.product.read(before, torch.tensor(ids, device=self.product.device), in_context)
                 found |= {one: after.some(slice(i, i + 1)) for i, one in enumerate(chosen)}
 

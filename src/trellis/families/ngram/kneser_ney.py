@@ -51,7 +51,7 @@ def blocks_of(split: Split) -> Iterator[np.ndarray]:
 
 
 def ngrams_of_files(
-    paths: Sequence[Path], vocab: Vocabulary, config: DataConfig, order: int
+    paths: Sequence[str | Path], vocab: Vocabulary, config: DataConfig, order: int
 ) -> tuple[Trie, list[np.ndarray]]:
     """`count_ngrams` of files, counted by dask; contexts do not cross sentences."""
     recipe = recipe_for(paths, config)
@@ -86,7 +86,7 @@ def count_order(trie: Trie | None, blocks: Iterable[np.ndarray], vocab: Vocabula
     return runs.total()
 
 
-def count_order_of_file(path: Path, trie: Trie | None, vocab: Vocabulary, recipe: Recipe) -> Counted | None:
+def count_order_of_file(path: str | Path, trie: Trie | None, vocab: Vocabulary, recipe: Recipe) -> Counted | None:
     blocks = ids_of_file(path, vocab, recipe)
     first = next(blocks, None)
     return None if first is None else count_order(trie, chain([first], blocks), vocab, cross_sentences=False)
