@@ -14,10 +14,12 @@ from processes import together
 from test_together import EXACT, ROUNDING, TEXT, in_float64
 
 import trellis
+from trellis import distributed
 from trellis.corpus.shards import Shards
 from trellis.learning import reduction
 from trellis.learning.gradient import GradientLearner
 from trellis.training import fit
+from trellis.transitions import stripes
 from trellis.types import Batch
 
 GIVEN: dict[str, Any] = {"device": "cpu", "ngram": 0, "epochs": 2, "lanes": 5, "window": 6}
@@ -99,3 +101,42 @@ def test_buckets_are_sent_before_the_backward_pass_ends() -> None:
         for step in steps:
             last = len(step) - 1 - step[::-1].index("gradient")
             assert step[:last].count("sum") >= step.count("gradient") // 2 > 1
+
+
+def test_each_process_updates_its_own_rows_of_state_embeddings() -> None:
+    """Only the rows that a step reads are fetched. If dropout keeps many states, tables are not divided."""
+    states, given = 24, {"params": "neural", "emission": "brown", "classes": 3, "dim": 6, "dropout": "state"}
+
+    def train(rate: float) -> tuple[list[tuple[int, ...]], int, int]:
+        learners: list[GradientLearner] = []
+        begin = GradientLearner.__init__
+
+        def watch(self: GradientLearner, *made: Any, **more: Any) -> None:
+            begin(self, *made, **more)
+            learners.append(self)
+
+        with mock.patch.object(GradientLearner, "__init__", watch):
+            options = given | {"dropout_rate": rate, "learner": "gradient", "order": "streams", "average": 0.9}
+            trellis.train(TEXT, states=states, **GIVEN | options)
+        [learner] = learners
+        table = learner.weights["params.embeddings.0.own"]
+        part = learner.tables.part(table)
+        moments = [value for value in learner.optimizer.state[part].values() if value.dim()]
+        assert learner.average is not None
+        before, now = (torch.arange(4) + shift for shift in (0, 2))
+        stale = torch.full_like(table, torch.nan)
+        stale[learner.tables.own_rows(table, torch.arange(states))] = float(distributed.rank())
+        with torch.no_grad():
+            table.copy_(stale)
+        learner.tables.read = {table: before}
+        learner.tables.fetch({table: now})
+        known = int(table.isfinite().all(1).sum())
+        assert all(row.isfinite().all() for row in table[:6])
+        return [tuple(value.shape) for value in (*moments, learner.average.averages[part])], known, len(table)
+
+    with mock.patch.object(stripes, "FEWEST", 2):
+        for size, own in ((2, 12), (3, 8)):
+            for rank, (shapes, known, rows) in enumerate(together(size, partial(train, 0.9))):
+                assert shapes == [(own, 6)] * 3
+                assert (known, rows) == (own if rank == 0 else own + 6, states)
+        assert [found[0] for found in together(2, partial(train, 0.85))] == [[(states, 6)] * 3] * 2
