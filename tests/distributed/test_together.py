@@ -253,12 +253,19 @@ def test_row_normalisers_in_stripes_equal_those_of_one_process() -> None:
 
 def test_other_families_run_together() -> None:
     given = {"epochs": 1, "device": "cpu"}
-    networks = {"dim": 4, "net_dropout": 0.0, "lanes": 4, "window": 8, "ngram": 0}
+    streams = {"lanes": 4, "window": 8, "ngram": 0}
+    networks = streams | {"dim": 4, "net_dropout": 0.0}
+    grammar = {"nonterminals": 3, "preterminals": 4, "tokens": 90, "ngram": 0}
 
     def train() -> list[dict[str, torch.Tensor]]:
         torch.set_num_threads(1)
         models = [
             trellis.train(TEXT, family="lstm", **given | networks).model,
+            trellis.train(TEXT, family="feedforward", **given | networks).model,
+            trellis.train(TEXT, family="rnn", **given | networks).model,
+            trellis.train(TEXT, family="fhmm", layers=2, states=2, learner="gradient", **given | streams).model,
+            trellis.train(TEXT, family="pcfg", dim=4, learner="gradient", **given | grammar).model,
+            trellis.train(TEXT, family="pcfg", params="table", learner="em", **given | grammar).model,
             trellis.train(TAGGED, family="hmm-tagger", states=6, learner="em", **given).model,
         ]
         return [model.state_dict() for model in models]
