@@ -18,6 +18,7 @@ from trellis.corpus.shards import Shards
 from trellis.learning import reduction
 from trellis.learning.gradient import GradientLearner
 from trellis.training import fit
+from trellis.transitions import stripes
 from trellis.types import Batch
 
 GIVEN: dict[str, Any] = {"device": "cpu", "ngram": 0, "epochs": 2, "lanes": 5, "window": 6}
@@ -99,3 +100,64 @@ def test_buckets_are_sent_before_the_backward_pass_ends() -> None:
         for step in steps:
             last = len(step) - 1 - step[::-1].index("gradient")
             assert step[:last].count("sum") >= step.count("gradient") // 2 > 1
+
+
+def forget(learner: GradientLearner, table: torch.nn.Parameter) -> None:
+    """Set the rows of other processes to nan."""
+    with torch.no_grad():
+        for row in set(range(len(table))).difference(learner.tables.own_rows(table, torch.arange(len(table))).tolist()):
+            table[row] = torch.nan
+
+
+def trained(rate: float) -> tuple[GradientLearner, torch.nn.Parameter]:
+    """A learner of a model of which dropout keeps a share 1 - rate of 24 states, and its table of embeddings."""
+    options = GIVEN | {"states": 24, "params": "neural", "emission": "brown", "classes": 3, "dim": 6, "average": 0.9}
+    options |= {"dropout": "state", "dropout_rate": rate, "learner": "gradient", "order": "streams"}
+    learners: list[GradientLearner] = []
+    begin = GradientLearner.__init__
+
+    def watch(self: GradientLearner, *given: Any, **more: Any) -> None:
+        begin(self, *given, **more)
+        learners.append(self)
+
+    with mock.patch.object(GradientLearner, "__init__", watch), mock.patch.object(stripes, "FEWEST", 2):
+        trellis.train(TEXT, **options)
+    [learner] = learners
+    return learner, learner.weights["params.embeddings.0.own"]
+
+
+@pytest.mark.parametrize(("rate", "size", "own"), [(0.9, 2, 12), (0.9, 3, 8), (0.85, 2, 24)])
+def test_each_process_has_the_state_of_its_own_rows(rate: float, size: int, own: int) -> None:
+    """If dropout keeps many states, tables are not divided."""
+
+    def shapes() -> set[tuple[int, ...]]:
+        learner, table = trained(rate)
+        assert learner.average is not None
+        part = learner.tables.part(table)
+        moments = [value for value in learner.optimizer.state[part].values() if value.dim()]
+        return {tuple(value.shape) for value in (*moments, learner.average.averages[part])}
+
+    assert together(size, shapes) == [{(own, 6)}] * size
+
+
+def test_rows_of_other_processes_are_fetched_when_they_are_read() -> None:
+    def known() -> list[int]:
+        learner, table = trained(0.9)
+        found = []
+
+        def count() -> None:
+            found.append(int(table.isfinite().all(1).sum()))
+            forget(learner, table)
+
+        count()
+        learner.tables.read = {table: torch.arange(4)}  # by the last step
+        learner.tables.fetch({table: torch.arange(2, 6)})
+        count()
+        learner.state_tensors()
+        count()
+        with learner.evaluated():
+            count()
+        count()
+        return found
+
+    assert together(2, known) == [[24, 12, 24, 24, 24], [24, 18, 24, 24, 24]]

@@ -17,17 +17,19 @@ import dying
 import pytest
 import torch
 from processes import together
-from test_together import EXACT, ROUNDING, TEXT, in_float64
+from test_together import CASES, EXACT, ROUNDING, TEXT, in_float64
 
 import trellis
 from trellis import distributed
 from trellis.distributed.job import Job
 from trellis.errors import TrellisError
+from trellis.families.hmm import model as hmm
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.storage import load_tensors
 from trellis.training import fit, loop, run
 from trellis.training.checkpoint import LAST
+from trellis.transitions import stripes
 
 OPTIONS: dict[str, Any] = {"states": 3, "learner": "stepwise-em", "order": "streams", "lanes": 5, "window": 6}
 OPTIONS |= {"device": "cpu", "ngram": 0, "epochs": 1, "checkpoint_steps": 2}
@@ -61,15 +63,23 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("options", "allowed"),
-    [({}, EXACT), ({"learner": "gradient", "average": 0.9, "lr": 0.01}, ROUNDING)],
-    ids=["stepwise EM", "gradient"],
+    [
+        ({}, EXACT),
+        ({"learner": "gradient", "average": 0.9, "lr": 0.01}, ROUNDING),
+        (CASES["neural, state dropout"] | {"checkpoint_steps": 2}, ROUNDING),
+    ],
+    ids=["stepwise EM", "gradient", "divided tables"],
 )
 def test_resuming_gives_the_same_with_any_number_of_processes(options: dict, allowed: float, tmp_path: Path) -> None:
     """In float64, and with the same number of processes to the last bit."""
 
     def run(name: str, size: int, **more: Any) -> set[str]:
-        with mock.patch.object(fit, "by_steps", partial(fit.by_steps, build=in_float64)):
-            return set(together(size, lambda: train(tmp_path / name, checkpoint_steps=0, **options | more)))
+        with (
+            mock.patch.object(fit, "by_steps", partial(fit.by_steps, build=in_float64)),
+            mock.patch.object(stripes, "FEWEST", 2),
+            mock.patch.object(hmm, "FEW", 0.5),
+        ):
+            return set(together(size, lambda: train(tmp_path / name, **{"checkpoint_steps": 0} | options | more)))
 
     assert run("two", 2) == {"epochs"}
     assert run("begun", 2, max_steps=7) == {"steps"}

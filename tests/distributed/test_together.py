@@ -17,6 +17,7 @@ from trellis import distributed
 from trellis.corpus import Documents, Sentences, Streams
 from trellis.distributed import sums
 from trellis.errors import TrellisError
+from trellis.families.hmm import model as hmm
 from trellis.learning.graph import Captured, Graphed
 from trellis.tasks import lm
 from trellis.training import fit
@@ -36,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "gradient, documents": {"states": 8, "learner": "gradient", "order": "documents", "schedule": "plateau"},
     "neural, state dropout": {
         "states": 24, "params": "neural", "emission": "brown", "classes": 3, "dim": 6, "dropout": "state",
-        "dropout_rate": 0.5, "learner": "gradient", "order": "streams",
+        "dropout_rate": 0.5, "learner": "gradient", "order": "streams", "average": 0.9, "clip": 0.2,
     },
     "neural, masks": {
         "states": 12, "params": "neural", "dim": 6, "dropout": "unstructured", "dropout_rate": 0.3,
@@ -50,16 +51,23 @@ def in_float64(config: Any, corpus: Any) -> Any:
 
 
 def train_all(cases: dict[str, dict[str, Any]] = CASES, fewest: int = 2) -> dict[str, dict[str, torch.Tensor]]:
-    """The parameters of every case, trained in float64. With at least `fewest` states, normalisers are computed in
-    stripes."""
+    """The outcome of every case, trained in float64. With at least `fewest` states, normalisers are computed in
+    stripes, and state embeddings are divided."""
     torch.set_num_threads(1)
     patches = [(fit, "by_steps", functools.partial(fit.by_steps, build=in_float64))]
     patches += [(softmax, "LARGEST_MATRIX", 0), (stripes, "FEWEST", fewest)]
+    patches += [(hmm, "FEW", 0.5)]
     with contextlib.ExitStack() as stack:
         for patch in patches:
             stack.enter_context(mock.patch.object(*patch))
-        models = {name: trellis.train(TEXT, **SHORT | options).model for name, options in cases.items()}
-    return {name: dict(model.params.state_dict()) | {"draws": model.dropout.draws} for name, model in models.items()}
+        return {name: outcome(trellis.train(TEXT, **SHORT | options)) for name, options in cases.items()}
+
+
+def outcome(trained: trellis.Trained) -> dict[str, torch.Tensor]:
+    """The parameters, the number of dropout samples, and the last validation perplexity."""
+    model: Any = trained.model
+    valid = torch.tensor(trained.history[-1]["valid_ppl"], dtype=torch.float64)
+    return dict(model.params.state_dict()) | {"draws": model.dropout.draws, "valid": valid}
 
 
 @pytest.fixture(scope="module")
@@ -245,12 +253,19 @@ def test_row_normalisers_in_stripes_equal_those_of_one_process() -> None:
 
 def test_other_families_run_together() -> None:
     given = {"epochs": 1, "device": "cpu"}
-    networks = {"dim": 4, "net_dropout": 0.0, "lanes": 4, "window": 8, "ngram": 0}
+    streams = {"lanes": 4, "window": 8, "ngram": 0}
+    networks = streams | {"dim": 4, "net_dropout": 0.0}
+    grammar = {"nonterminals": 3, "preterminals": 4, "tokens": 90, "ngram": 0}
 
     def train() -> list[dict[str, torch.Tensor]]:
         torch.set_num_threads(1)
         models = [
             trellis.train(TEXT, family="lstm", **given | networks).model,
+            trellis.train(TEXT, family="feedforward", **given | networks).model,
+            trellis.train(TEXT, family="rnn", **given | networks).model,
+            trellis.train(TEXT, family="fhmm", layers=2, states=2, learner="gradient", **given | streams).model,
+            trellis.train(TEXT, family="pcfg", dim=4, learner="gradient", **given | grammar).model,
+            trellis.train(TEXT, family="pcfg", params="table", learner="em", **given | grammar).model,
             trellis.train(TAGGED, family="hmm-tagger", states=6, learner="em", **given).model,
         ]
         return [model.state_dict() for model in models]

@@ -128,7 +128,7 @@ def patience() -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise TrellisError(f"{TIMEOUT} is {given!r}: set it to a number of seconds.")
+        raise TrellisError(f"{TIMEOUT} is {given!r}: set it to a positive number of seconds.")
     return seconds
 
 

@@ -14,9 +14,11 @@ CLIP_EPSILON = 1e-6  # as in torch
 
 class AdamW(torch.optim.AdamW):
     """torch's AdamW with a method `update` that also limits the norm of the gradient and updates the average of the
-    weights."""
+    weights. The norm is that of `clipped`, by default of the weights."""
 
-    def __init__(self, weights: list[nn.Parameter], config: TrainConfig) -> None:
+    def __init__(
+        self, weights: list[nn.Parameter], config: TrainConfig, clipped: list[nn.Parameter] | None = None
+    ) -> None:
         choices: dict[str, Any] = {"betas": (config.beta1, config.beta2), "weight_decay": config.weight_decay}
         on_gpu = weights[0].is_cuda
         if on_gpu:  # with a learning rate on the device
@@ -25,6 +27,7 @@ class AdamW(torch.optim.AdamW):
         single = all(weight.dtype is torch.float32 and weight.is_contiguous() for weight in weights)
         self.kernels = installed("kernels.adamw.triton") if on_gpu and single else None
         self.tables: dict[tuple[int, ...], Any] = {}
+        self.clipped = clipped or weights
 
     @property
     def weights(self) -> list[nn.Parameter]:
@@ -34,7 +37,7 @@ class AdamW(torch.optim.AdamW):
         """Take one step with clipped gradients; returns the norm of the gradients before clipping."""
         if self.kernels is not None:
             return self.fused_update(max_norm, average)
-        norm = nn.utils.clip_grad_norm_(self.weights, max_norm)
+        norm = nn.utils.clip_grad_norm_(self.clipped, max_norm)
         self.step()
         if average:
             average.update(self.weights)
@@ -45,7 +48,8 @@ class AdamW(torch.optim.AdamW):
         """`update` by a kernel that clips the gradients when it reads them."""
         learned = [weight for weight in self.weights if weight.grad is not None]
         grads = [weight.grad.contiguous() for weight in learned if weight.grad is not None]
-        norm = torch.stack(torch._foreach_norm(grads)).norm()
+        limited = [weight.grad.contiguous() for weight in self.clipped if weight.grad is not None]
+        norm = torch.stack(torch._foreach_norm(limited)).norm()
         state = [self.state[weight] or self.begin(weight) for weight in learned]
         torch._foreach_add_([here["step"] for here in state], 1)
         firsts, seconds, steps = ([here[key] for here in state] for key in ("exp_avg", "exp_avg_sq", "step"))

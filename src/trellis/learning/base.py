@@ -1,6 +1,7 @@
 """The interfaces between the training loop, learners and gradient-trained models."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -59,6 +60,10 @@ class Learner(Protocol):
         """Restore the state saved by `state_tensors` and `state_json`."""
 
 
+def nothing_to_fetch(rows: Mapping[nn.Parameter, Tensor]) -> None:
+    """Do nothing: this process has all rows of all weights."""
+
+
 class GradientModel(nn.Module):
     """A model that can be trained by gradient. `state` is passed from batch to batch, and is initially None."""
 
@@ -66,6 +71,7 @@ class GradientModel(nn.Module):
 
     any_lengths: bool = False  # whether sentences of different lengths need no special treatment
     rough: bool = False  # whether a GPU multiplies matrices of float32 in TF32 during training
+    fetch: Callable[[Mapping[nn.Parameter, Tensor]], None] = staticmethod(nothing_to_fetch)
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the state after it (or None).
@@ -77,6 +83,11 @@ class GradientModel(nn.Module):
         """The rows of weights of which the last `log_likelihood` is a function, where these are not all rows. They are
         the same in all processes."""
         return {}
+
+    def sparsely_read(self) -> list[nn.Parameter]:
+        """Weights of which a training step reads few rows. With `touched_rows`, `log_likelihood` must call `fetch`
+        before it reads them."""
+        return []
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
         """Convert a state that is not None to named tensors."""

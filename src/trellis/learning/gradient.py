@@ -15,6 +15,7 @@ from trellis.errors import TrellisError
 from trellis.learning.adamw import AdamW
 from trellis.learning.average import WeightAverage
 from trellis.learning.base import GradientModel, StepResult, under, wrong_checkpoint
+from trellis.learning.divided import DividedTables
 from trellis.learning.graph import Graphed
 from trellis.learning.reduction import Gradients
 from trellis.learning.schedule import make_schedule
@@ -27,6 +28,7 @@ class GradientLearner:
     A step does not wait for the device: the log-likelihood stays on the device, and becomes nan if the gradient
     is not finite. In one process on a GPU, a whole step runs as one CUDA graph. If training runs in several
     processes, they divide the rows of each batch among themselves and add up their gradients outside of the graph.
+    Very large tables are divided too (`DividedTables`).
     """
 
     runs_together: ClassVar[bool] = True  # in several processes
@@ -40,9 +42,11 @@ class GradientLearner:
         if not total_steps and model.anneals:
             raise TrellisError("model.dropout_end needs to know when training ends; set train.epochs or max_steps.")
         self.device = weights[0].device
-        self.optimizer = AdamW(weights, config)
+        self.tables = DividedTables(table for table in model.sparsely_read() if table.requires_grad)
+        updated = [self.tables.part(weight) for weight in weights]
+        self.optimizer = AdamW(updated, config, clipped=weights)
         self.schedule = make_schedule(config, total_steps)
-        self.average = WeightAverage(weights, config.average) if config.average else None
+        self.average = WeightAverage(updated, config.average) if config.average else None
         self.max_norm = config.clip or math.inf
         self.total_steps, self.steps, self.idle = total_steps, 0, False
         self.rate = self.schedule.rate(0)
@@ -96,10 +100,12 @@ class GradientLearner:
         equal_lengths, all_fresh, idle = choice
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
         belief = under("belief.", given)
-        self.optimizer.zero_grad()
+        for weight in self.weights.values():
+            weight.grad = None
         carried = self.model.state_from_tensors(belief) if belief else None
         with distributed.stepping(), self.gradients.arriving(self.run.capturing), products_in_tf32(self.model.rough):
-            log_likelihood, state = self.model.log_likelihood(batch, carried)
+            with self.tables.served(self.model):
+                log_likelihood, state = self.model.log_likelihood(batch, carried)
             self.gradients.touched = self.model.touched_rows()
             tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
             log_likelihood = log_likelihood * 0 if idle else log_likelihood
@@ -119,6 +125,7 @@ class GradientLearner:
             weight.grad = made.get(f"grad.{name}")  # after the replay of a graph, the gradients of that graph
         self.gradients.touched = {self.weights[name]: rows for name, rows in under("rows.", made).items()}
         self.gradients.finish()
+        self.tables.set_gradients()
         norm = self.optimizer.update(self.max_norm, self.average)
         log_likelihood = distributed.add_up(made["log_likelihood"]).where(norm.isfinite(), math.nan)
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": v for name, v in under("belief.", made).items()}
@@ -138,20 +145,25 @@ class GradientLearner:
             torch.autograd.graph.increment_version(weight)
         try:
             with self.average.applied() if self.average else nullcontext():
+                self.tables.complete()
                 yield
         finally:
             self.model.train()
+        self.tables.complete()
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The weights `model.*`, the state of the optimiser and the state of the model. With averaging, `model.*` are
         the averages, and `raw.*` the raw weights."""
-        averages = self.average.averages if self.average else {}
+        self.tables.complete()
+        own = self.average.averages if self.average else {}
+        averages = {w: self.tables.all_rows(w, own[self.tables.part(w)]) for w in self.weights.values() if own}
         state = self.model.state_dict(keep_vars=True)
         tensors = {f"model.{name}": averages.get(value, value) for name, value in state.items()}
         tensors |= {f"raw.{name}": value for name, value in state.items() if value in averages}
         tensors |= {f"belief.{name}": value for name, value in self.belief.items()}
         for name, weight in self.weights.items():
-            tensors |= {f"adam.{key}.{name}": value for key, value in self.optimizer.state[weight].items()}
+            moments = self.optimizer.state[self.tables.part(weight)].items()
+            tensors |= {f"adam.{key}.{name}": self.tables.all_rows(weight, value) for key, value in moments}
         return tensors
 
     def state_json(self) -> dict[str, Any]:
@@ -172,9 +184,12 @@ class GradientLearner:
             raise wrong_checkpoint(error) from error
 
     def _restore_optimizer(self, moments: dict[str, Tensor]) -> None:
+        def own(key: str, name: str) -> Tensor:
+            return self.tables.own_rows(self.weights[name], moments[f"{key}.{name}"])
+
         keys = {key.split(".", 1)[0] for key in moments}
         state = {
-            index: {key: moments[f"{key}.{name}"] for key in keys if f"{key}.{name}" in moments}
+            index: {key: own(key, name) for key in keys if f"{key}.{name}" in moments}
             for index, name in enumerate(self.weights)
         }
         groups = self.optimizer.state_dict()["param_groups"]

@@ -17,7 +17,7 @@ from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.lattice import sentence_trellis
-from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
+from trellis.families.hmm.parameters import Draw, Dropout, Params, SavedParams, Support, TableParams
 from trellis.families.hmm.parameters.base import WHOLE, find_params
 from trellis.families.hmm.parameters.contexts import MOST_TOKENS, context_states, initialise
 from trellis.families.hmm.parameters.support import SUPPORTS
@@ -33,7 +33,7 @@ from trellis.models.restoring import check_distribution
 from trellis.models.text import Text
 from trellis.parts import Parts
 from trellis.report.trellis import Trellis
-from trellis.transitions import Dense, Softmax
+from trellis.transitions import Dense, Softmax, stripes
 from trellis.types import Batch, Belief, Counts
 
 LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix
@@ -41,6 +41,7 @@ LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 29}  # maximum entries of transit
 BLOCKS_SHARE = 256  # on a GPU, also at most one entry for this many bytes of its memory
 OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text: streams, tokens per window, windows
 LARGEST_BELIEFS = 1 << 25  # maximum entries of state distributions in memory while scoring
+FEW = 0.1  # share of the state embeddings; if a step reads more, fetching them takes longer than updating all
 SETTLED = "settled."  # prefix of the saved long-run distributions
 
 
@@ -159,11 +160,18 @@ class HMM(GradientModel, ChainModel):
     def touched_rows(self) -> dict[nn.Parameter, Tensor]:
         return self.params.touched_rows(self.drawn)
 
+    def sparsely_read(self) -> list[nn.Parameter]:
+        """The state embeddings, if dropout keeps few states, but so many that their normalisers are divided too."""
+        least, most = sorted(1 - rate for rate in (self.dropout.rate, self.dropout.end))
+        few = self.dropout.kind == "state" and most <= FEW and least * self.num_states >= stripes.FEWEST
+        return [*self.params.touched_rows(Draw(torch.arange(0)))] if few else []
+
     def log_likelihood(self, batch: Batch, state: Carry | None) -> tuple[Tensor, Carry]:
         """log p(batch) and the state distribution after the batch; in training, under a dropout sample of the model.
 
         Does not synchronise with the device if all sequences have equal lengths."""
         self.drawn = draw = (self.dropout.draw(self.params.partition) if self.training else None) or WHOLE
+        self.fetch(self.touched_rows())
         parts = written_out(self.params.parts(draw))
         potentials = parts.emission.potentials(batch.tokens, all_observed=batch.equal_lengths)
         prior = training_prior(state, parts, batch, potentials.first_ids())

@@ -67,12 +67,12 @@ def plain_sections(model: HMM) -> list[Markup]:
 def class_sections(model: HMM, partition: Partition) -> list[Markup]:
     """The most frequent classes, each with its most frequent states, and the transitions between classes."""
     share, members = model.occupancy(), partition.state_class()
-    shares = torch.zeros(partition.num_classes, device=share.device).index_add_(0, members, share)
+    shares = share.new_zeros(partition.num_classes).index_add_(0, members, share)
     classes = shares.topk(min(MOST_CLASSES, partition.num_classes)).indices
     classes = classes[shares[classes] > 0] if bool(shares.max() > 0) else classes[:1]
     within = torch.where(members == classes.unsqueeze(-1), share, 0.0)
     after = model.parts().transition.forward(within / shares[classes].unsqueeze(-1))
-    matrix = torch.zeros(len(classes), partition.num_classes, device=share.device).index_add_(1, members, after)
+    matrix = share.new_zeros(len(classes), partition.num_classes).index_add_(1, members, after)
     names, lines = class_lines(model, partition, shares, classes, matrix)
     used = (share * model.num_states > DEAD).long()
     counts = torch.zeros_like(partition.sizes).index_add_(0, members, used)
