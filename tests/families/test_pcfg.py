@@ -260,6 +260,11 @@ def test_brackets_in_words() -> None:
     assert str(tree) == "(N0 (P0 -LRB-) (P2 a-RRB-))"
 
 
+def test_spaces_and_line_breaks_in_words() -> None:
+    tree = Tree([" ", "a\n"], Node(0, 2, 0, (Node(0, 1, 1), Node(1, 2, 3))), 1, 0.0)
+    assert str(tree).split() == ["(N0", "(P0", "␣)", "(P2", "a⏎))"]
+
+
 def test_the_command_parse(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.save(tmp_path / "run")
     assert run("parse", tmp_path / "run", *WORDS) == 0

@@ -16,6 +16,7 @@ from trellis.families.pcfg.queries import Posterior, posterior
 from trellis.families.pcfg.trees import Logs, Node, Sampler, Splits, safest_splits, viterbi_splits
 from trellis.models.base import check_integer
 from trellis.options import choose
+from trellis.report.format import SIGNS
 from trellis.report.markup import SVG
 from trellis.report.tree import draw_tree
 from trellis.storage import write_text
@@ -23,7 +24,7 @@ from trellis.storage import write_text
 if TYPE_CHECKING:
     from trellis.families.pcfg.model import PCFG
 
-PARENTHESES = str.maketrans({"(": "-LRB-", ")": "-RRB-"})  # as in the Penn Treebank
+MARKS = str.maketrans({"(": "-LRB-", ")": "-RRB-", **SIGNS})  # for characters that would end a word of a tree
 
 
 class Tree(NamedTuple):
@@ -62,7 +63,7 @@ class Tree(NamedTuple):
             pieces.append(f"{' ' * bool(pieces)}({self.name(node.symbol)}")
             open_.append(node.stop)
             if not node.children:
-                pieces.append(f" {self.words[node.start].translate(PARENTHESES)}")
+                pieces.append(f" {self.words[node.start].translate(MARKS)}")
                 while open_ and open_[-1] == node.stop:
                     open_.pop()
                     pieces.append(")")
