@@ -229,6 +229,18 @@ def test_what_a_grammar_refuses(model: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["mbr", "viterbi", "sample"])
+def test_impossible_sentences_have_no_trees(method: str) -> None:
+    impossible = trellis.train(SENTENCES, family="pcfg", **SMALL, params="table").model
+    with torch.no_grad():
+        impossible.params.word_logits[impossible.vocab.encode(["cat"])] = -torch.inf
+        impossible.params.root_logits[-1] = -torch.inf
+    assert [str(tree).count("(") for tree in impossible.parse(["dog", "a dog", ""], method)] == [1, 3, 1]
+    for sentence in ("cat", "a cat"):
+        with pytest.raises(TrellisError, match=f"^The sentence '{sentence}' has probability zero"):
+            impossible.parse(["a dog", sentence], method)
+
+
+@pytest.mark.parametrize("method", ["mbr", "viterbi", "sample"])
 def test_charts_that_do_not_fit_in_memory_are_refused(method: str, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "total_memory", lambda device="cpu": 3 * 10**5)
     with pytest.raises(TrellisError, match=r"^A chart of 1 sentences of 200 words needs"):
