@@ -79,6 +79,10 @@ class ModelConfig(Options):
     def check(self, run: RunConfig) -> None:
         """Raise on incompatible options in different sections of the run."""
 
+    def usual(self, learner: str) -> Mapping[str, Any]:
+        """The defaults of options in other sections, by dotted name, where they differ for this model and a learner."""
+        return {}
+
     def num_values(self, words: int) -> int:
         """A lower bound on the number of learned values, to refuse models that cannot fit into memory."""
         return 0
@@ -249,6 +253,11 @@ class RunConfig(Options):
         for name, value in options.items():
             put(sections, name.split("."), value)
         return replace(self, **{name: replace(getattr(self, name), **changed) for name, changed in sections.items()})
+
+    def with_usual(self) -> RunConfig:
+        """This run, in which options that are not set have the model's `usual` values."""
+        usual = self.model.usual(self.train.learner)
+        return self.with_options({name: value for name, value in usual.items() if not self.is_set(name)})
 
     @property
     def family(self) -> Family:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,7 +16,8 @@ import torch
 import trellis
 from running import run
 from trellis import devices
-from trellis.config import with_settings
+from trellis.config import load_config, with_settings
+from trellis.corpus.splits import Split
 from trellis.errors import TrellisError
 from trellis.families.pcfg.config import choose
 from trellis.families.pcfg.inside import log_likelihoods
@@ -175,7 +177,13 @@ def test_options_of_gradient_training_that_are_not_set() -> None:
     chosen = choose(run, None, "cpu")
     assert (chosen.train.lr, chosen.train.beta1, chosen.batches.tokens) == (0.1, 0.75, 512)
     tables = with_settings("pcfg", {"params": "table"})
-    assert choose(tables, None, "cpu") is tables
+    assert choose(tables, None, "cpu") == tables
+
+
+def test_the_printed_options_are_those_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("config", "pcfg") == 0
+    (tmp_path / "run.toml").write_text(capsys.readouterr().out)
+    assert load_config(tmp_path / "run.toml") == choose(with_settings("pcfg", {}), None, "cpu")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,6 +215,9 @@ def test_what_a_grammar_refuses(model: Any) -> None:
         trellis.train(SENTENCES, family="pcfg", emission="brown", classes=90, **SMALL | {"preterminals": 90})
     with pytest.raises(TrellisError, match="without preterminals"):
         trellis.train(SENTENCES, family="pcfg", emission="brown", classes=2, preterminal_dropout=0.5, **SMALL)
+    for options in ({"params": "table", "dropout_rate": 0.5}, {"params": "table", "preterminal_dropout": 0.5}, {}):
+        with pytest.raises(TrellisError, match='"table" without dropout'):
+            with_settings("pcfg", {"learner": "em", **options})
     with pytest.raises(TrellisError, match="The method"):
         model.parse("the cat", "best")
     with pytest.raises(TrellisError, match="may continue"):
@@ -218,10 +229,36 @@ def test_what_a_grammar_refuses(model: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["mbr", "viterbi", "sample"])
+def test_impossible_sentences_have_no_trees(method: str) -> None:
+    impossible = trellis.train(SENTENCES, family="pcfg", **SMALL, params="table").model
+    with torch.no_grad():
+        impossible.params.word_logits[impossible.vocab.encode(["cat"])] = -torch.inf
+        impossible.params.root_logits[-1] = -torch.inf
+    assert [str(tree).count("(") for tree in impossible.parse(["dog", "a dog", ""], method)] == [1, 3, 1]
+    for sentence in ("cat", "a cat"):
+        with pytest.raises(TrellisError, match=f"^The sentence '{sentence}' has probability zero"):
+            impossible.parse(["a dog", sentence], method)
+
+
+@pytest.mark.parametrize("method", ["mbr", "viterbi", "sample"])
 def test_charts_that_do_not_fit_in_memory_are_refused(method: str, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "total_memory", lambda device="cpu": 3 * 10**5)
     with pytest.raises(TrellisError, match=r"^A chart of 1 sentences of 200 words needs"):
         model.parse("dog " * 200, method)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_sentence_that_is_too_long_is_refused_before_training(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = trellis.read_corpus(SENTENCES, tokenizer="whitespace")
+    tokens = np.append(np.ones(200, np.int64), corpus.vocab.eos)
+    offsets = np.array([0, len(tokens)])
+    corpus = replace(corpus, splits={**corpus.splits, split: Split(tokens, offsets, offsets)})
+    config = with_settings("pcfg", SMALL)
+    monkeypatch.setattr(devices, "total_memory", lambda device="cpu": 6 * 4 * 3 * 20100)
+    build(config, corpus)
+    monkeypatch.setattr(devices, "total_memory", lambda device="cpu": 6 * 4 * 3 * 20100 - 1)
+    with pytest.raises(TrellisError, match=r"^The longest sentence, of 200 words, needs"):
+        build(config, corpus)
 
 
 def test_a_prefix_that_does_not_fit_in_memory_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +270,11 @@ def test_a_prefix_that_does_not_fit_in_memory_is_refused(model: Any, monkeypatch
 def test_brackets_in_words() -> None:
     tree = Tree(["(", "a)"], Node(0, 2, 0, (Node(0, 1, 1), Node(1, 2, 3))), 1, 0.0)
     assert str(tree) == "(N0 (P0 -LRB-) (P2 a-RRB-))"
+
+
+def test_spaces_and_line_breaks_in_words() -> None:
+    tree = Tree([" ", "a\n"], Node(0, 2, 0, (Node(0, 1, 1), Node(1, 2, 3))), 1, 0.0)
+    assert str(tree).split() == ["(N0", "(P0", "␣)", "(P2", "a⏎))"]
 
 
 def test_the_command_parse(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

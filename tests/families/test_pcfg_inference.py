@@ -18,7 +18,7 @@ from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, log_words, read_words
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
 from trellis.families.pcfg.queries import Gaps, Tight, expected_counts, posterior
-from trellis.families.pcfg.trees import Logs, Sampler, safest_splits, viterbi_splits
+from trellis.families.pcfg.trees import Logs, Sampler, Splits, safest_splits, viterbi_splits
 from trellis.inference import discrete
 from trellis.kernels import inside as kernels
 from trellis.transitions import Dense
@@ -256,6 +256,18 @@ def test_most_probable_derivations(rank: int | None) -> None:
         assert [one[:3] for one in tree.nodes()] == [one[:3] for one in best.nodes()]
         same = [p for node, p in oracle.derivations(sentence) if shape(node) == shape(best)]
         assert math.isclose(logs.log_prob(tree, words), math.log(math.fsum(same)), rel_tol=EXACT)
+
+
+@pytest.mark.parametrize("splits", [{(0, 3): 1, (1, 3): 2}, {(0, 3): 2, (0, 2): 1}])
+def test_labels_of_splits_that_no_derivation_has(splits: Splits) -> None:
+    """No left child is a preterminal, so every tree is impossible. Single words still have preterminals."""
+    grammar = grammar_of(None, 6)
+    left = grammar.lefts * torch.tensor([[1.0], [1.0], [0.0], [0.0]], dtype=torch.float64)
+    logs = Logs(Grammar(grammar.root, None, left / left.sum(0), grammar.rights, grammar.emission))
+    words = log_words(grammar, torch.tensor([1, 2, 2])).numpy()
+    tree = logs.labelled(splits, words)
+    assert all((one.symbol < 2) == bool(one.children) for one in tree.nodes())
+    assert logs.log_prob(tree, words) == -math.inf
 
 
 def shape(node: Node) -> tuple[tuple[int, int, int], ...]:

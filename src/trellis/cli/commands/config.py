@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> Answer:
     if args.markdown:
         lines = list(page())
         return Answer("\n".join(lines), [Lines(lines)])
-    defaults = RunConfig(model=find_family(args.family).load("config")())
+    defaults = RunConfig(model=find_family(args.family).load("config")()).with_usual()
     return Answer(to_tables(defaults), [Lines(to_toml(defaults, comments=True).splitlines())])
 
 
@@ -52,6 +52,18 @@ def page() -> Iterator[str]:
             kinds.setdefault(find_family(name).load(part), []).append(name)
         for kind, names in kinds.items():
             yield from table(f"`[{section}]` of {', '.join(f'`{name}`' for name in names)}", kind)
+    yield from usual_options()
+
+
+def usual_options() -> Iterator[str]:
+    """The defaults that only one family has, as Markdown."""
+    yield from ("", "## Other defaults")
+    for name in FAMILIES:
+        run = RunConfig(model=find_family(name).load("config")())
+        usual = run.model.usual(learner := run.train.learner)
+        if usual:
+            shown = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in usual.items())
+            yield from ("", f'With `model.family = "{name}"` and `train.learner = "{learner}"`: {shown}.')
 
 
 def table(title: str, kind: Any) -> Iterator[str]:

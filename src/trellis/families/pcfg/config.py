@@ -1,5 +1,6 @@
 """The options of a probabilistic context-free grammar."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,15 @@ class PCFGConfig(ModelConfig):
             raise TrellisError(
                 f'batches.order is "{run.batches.order}": a grammar derives whole sentences; use "sentences".'
             )
+        dropped = self.dropout_rate or self.preterminal_dropout
+        if run.train.learner != "gradient" and (self.params != "table" or dropped):
+            raise TrellisError(
+                f'train.learner = "{run.train.learner}" requires model.params = "table" without dropout; otherwise, '
+                'use train.learner = "gradient".'
+            )
+
+    def usual(self, learner: str) -> Mapping[str, Any]:
+        return USUAL if learner == "gradient" else {}
 
     def num_values(self, words: int) -> int:
         symbols, ranks = self.nonterminals + self.preterminals, self.rank or self.nonterminals
@@ -86,7 +96,5 @@ class PCFGConfig(ModelConfig):
 
 
 def choose(run: RunConfig, corpus: Any, device: str) -> RunConfig:
-    """The run; if it trains by gradient, the options in `USUAL` that it does not set have the values given there."""
-    if run.train.learner != "gradient":
-        return run
-    return run.with_options({name: value for name, value in USUAL.items() if not run.is_set(name)})
+    """The run with the usual options of its learner."""
+    return run.with_usual()

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Vocabulary
-from trellis.devices import Draws, check_integer, draw_uniform
+from trellis.devices import Draws, check_integer, check_memory, choose_device, draw_uniform
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters.base import restored_support
 from trellis.families.hmm.parameters.dropout import Dropout
-from trellis.families.pcfg.config import PARAMS, PCFGConfig
+from trellis.families.pcfg.config import CHARTS, PARAMS, PCFGConfig
 from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import log_likelihoods, lower_bounds
@@ -24,6 +24,7 @@ from trellis.families.pcfg.parse import Tree, parse_batch
 from trellis.families.pcfg.prefix import Closure, Prefix, scored
 from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
 from trellis.families.pcfg.words import brown
+from trellis.kernels.inside import begin
 from trellis.learning.base import GradientModel
 from trellis.models.base import Infilled, LanguageModel, Memo, Path, Saved
 from trellis.models.chain import GapModel
@@ -286,6 +287,7 @@ def build(run: RunConfig, corpus: Corpus) -> PCFG:
     if len(vocab) < 2:
         raise TrellisError("The text has no words to emit: a grammar needs at least one besides <eos>.")
     size = Size(len(vocab), vocab.eos, config.nonterminals, config.preterminals, config.rank)
+    check_longest(corpus, size.ranks, choose_device(run.device))
     kind = resolve(choose(PARAMS, config.params, "model.params"))
     partition = brown(corpus, config, run.seed) if config.emission == "brown" else None
     params = kind(size, partition, **{key: getattr(config, key) for key in kind.keys}, seed=run.seed)
@@ -297,3 +299,11 @@ def build(run: RunConfig, corpus: Corpus) -> PCFG:
         for i, (rate, count) in enumerate(rates)
     )
     return PCFG(vocab, params, *drops)
+
+
+def check_longest(corpus: Corpus, ranks: int, device: str) -> None:
+    """Raise if the charts of the longest sentence need more memory than there is."""
+    longest = max(int(np.diff(split.sentences).max(initial=1)) for split in corpus.splits.values()) - 1
+    what = f"The longest sentence, of {longest:,} words,"
+    needed = torch.get_default_dtype().itemsize * CHARTS * ranks * begin(longest, longest + 1)
+    check_memory(needed, what, "divide it, or use fewer nonterminals or a smaller rank", device)

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from trellis.errors import TrellisError
-from trellis.families.pcfg.inside import log_words
+from trellis.families.pcfg.inside import log_likelihoods, log_words
 from trellis.families.pcfg.queries import Posterior, posterior
 from trellis.families.pcfg.trees import Logs, Node, Sampler, Splits, safest_splits, viterbi_splits
 from trellis.models.base import check_integer
 from trellis.options import choose
+from trellis.report.format import SIGNS
 from trellis.report.markup import SVG
 from trellis.report.tree import draw_tree
 from trellis.storage import write_text
@@ -23,7 +24,7 @@ from trellis.storage import write_text
 if TYPE_CHECKING:
     from trellis.families.pcfg.model import PCFG
 
-PARENTHESES = str.maketrans({"(": "-LRB-", ")": "-RRB-"})  # as in the Penn Treebank
+MARKS = str.maketrans({"(": "-LRB-", ")": "-RRB-", **SIGNS})  # for characters that would end a word of a tree
 
 
 class Tree(NamedTuple):
@@ -62,7 +63,7 @@ class Tree(NamedTuple):
             pieces.append(f"{' ' * bool(pieces)}({self.name(node.symbol)}")
             open_.append(node.stop)
             if not node.children:
-                pieces.append(f" {self.words[node.start].translate(PARENTHESES)}")
+                pieces.append(f" {self.words[node.start].translate(MARKS)}")
                 while open_ and open_[-1] == node.stop:
                     open_.pop()
                     pieces.append(")")
@@ -106,6 +107,7 @@ def parse_batch(model: PCFG, tokens: Tensor, lengths: Tensor, method: str, seed:
     check_integer(seed, "seed", least=0)
     if not tokens.shape[1]:
         tokens = tokens.new_zeros(len(tokens), 1)
+    check_possible(model, tokens, lengths)
     grammar, logs = model.grammar(), model.memo("logs", lambda: Logs(model.grammar()))
     words = log_words(grammar, tokens).double().cpu().numpy()
     roots = find(Given(model, tokens, lengths, words, seed), logs)
@@ -114,6 +116,15 @@ def parse_batch(model: PCFG, tokens: Tensor, lengths: Tensor, method: str, seed:
         log_prob = logs.root[-1] if root is None else logs.log_prob(root, row)
         trees.append(Tree(model.vocab.decode(ids[:length]), root, grammar.nonterminals, float(log_prob) - mass))
     return trees
+
+
+def check_possible(model: PCFG, tokens: Tensor, lengths: Tensor) -> None:
+    """Raise if any sentence with words has probability zero: it has no tree."""
+    impossible = (log_likelihoods(model.grammar(), tokens, lengths) == -torch.inf) & (lengths > 0)
+    if bool(impossible.any()):
+        row = int(impossible.nonzero()[0])
+        sentence = model.written(tokens[row, : lengths[row]].cpu().numpy())
+        raise TrellisError(f"The sentence {sentence!r} has probability zero under the grammar; it has no tree.")
 
 
 def safest(given: Given, logs: Logs) -> list[Node | None]:
@@ -141,11 +152,8 @@ def most_probable(given: Given, logs: Logs) -> list[Node | None]:
 def sampled(given: Given, logs: Logs) -> list[Node | None]:
     """Random trees given the words. The tree of a sentence does not depend on the rest of its batch."""
     found, grammar = given.posterior(), given.model.grammar()
-    impossible = (found.log_probs == -torch.inf).tolist()
     trees: list[Node | None] = []
     for row, length in enumerate(given.lengths.tolist()):
-        if impossible[row]:
-            raise TrellisError("A sentence has probability zero under the grammar; it has no tree to sample.")
         sampler = Sampler(grammar, found.charts, np.exp(given.words[row]), row)
         trees.append(sampler.sample(length, np.random.default_rng(given.seed)) if length else None)
     return trees

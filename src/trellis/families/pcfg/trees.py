@@ -17,6 +17,7 @@ from trellis.kernels.inside import begin, block, pairs
 
 ENTRIES = 1 << 24  # of a max-plus product, in memory
 VITERBI_CHARTS = 3  # in memory
+LEAST = -1e12  # the logarithm of an impossible choice within a tree, which is worse than any number of possible ones
 Span = tuple[int, int]
 Splits = dict[
     Span, int
@@ -98,10 +99,10 @@ class Logs:
 
     def labelled(self, splits: Splits, words: np.ndarray) -> Node:
         """The tree with these splits that has the most probable symbols and ranks, over words given as
-        log p(x | T) [L, P]."""
+        log p(x | T) [L, P]. If no such tree is possible, the one with the fewest choices that are not."""
         best: dict[Span, tuple[Tensor, Tensor]] = {}  # of spans: [N + P] of symbols, [R] of ranks
-        root, rules, lefts, rights = self.tensors
-        for i, row in enumerate(torch.from_numpy(words).to(root.device)):
+        root, rules, lefts, rights = (one.clamp(min=LEAST) for one in self.tensors)
+        for i, row in enumerate(torch.from_numpy(words).to(root.device).clamp(min=LEAST)):
             best[i, i + 1] = pad(row, (self.nonterminals, 0), value=-torch.inf), rules[0]
         for start, stop in sorted(splits, key=lambda span: span[1] - span[0]):
             one, other = best[start, splits[start, stop]][0], best[splits[start, stop], stop][0]
