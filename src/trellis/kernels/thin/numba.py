@@ -1,7 +1,8 @@
 """Numba: a few rows of the matrix at a time. The matrix is read from memory once.
 
-In `times` and its special cases, if the number of rows is not a multiple of four or six, the last rows are computed twice. Rows are visited upwards or
-downwards: if the next product visits them in the other direction, it finds the last rows of this one in the cache."""
+In `times` and its special cases, if the number of rows is not a multiple of four or six, the last rows are computed
+twice. Rows are visited upwards or downwards: if the next product visits them in the other direction, it finds the last
+rows of this one in the cache."""
 
 from numba import njit
 
