@@ -186,6 +186,7 @@ def test_a_sparse_stream_in_windows_equals_the_whole(first: int) -> None:
     ("call", "sentence"),
     [
         (lambda m: m.infill("the cat"), "has no gap"),
+        (lambda m: m.infill("the ___{1,3}"), r"one missing word; for ___\{1,3\}, use `trellis generate --template`"),
         (lambda m: m.infill("a ___\nb ___"), "2 lines"),
         (lambda m: HMM.new(m.vocab, 0), "is auto, which only"),
     ],

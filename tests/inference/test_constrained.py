@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product as all_pairs
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from constrained_cases import CASES
 from trellis.constraints import Automaton, Constraint, contains, exactly, length
 from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
-from trellis.inference.constrained import Product
+from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_lengths import beyond, length_probs
 from trellis.inference.constrained_sampling import sample
@@ -388,7 +389,7 @@ def test_prefixes_are_kept_within_the_size_of_the_cache() -> None:
 
 
 def test_reading_a_long_prompt_takes_quadratic_time() -> None:
-    """For each of n tokens, some prefixes of up to n tokens are built."""
+    """Prefixes of up to n tokens are built, and then only that of the context itself."""
 
     class Ids(tuple):
         built = 0
@@ -404,7 +405,35 @@ def test_reading_a_long_prompt_takes_quadratic_time() -> None:
     assert Ids.built <= 2 * number**2
     Ids.built = 0
     prefixes.positions([Prefix((0,), Ids([1] * number))])
-    assert Ids.built == 0
+    assert Ids.built <= number
+
+
+def test_a_batch_larger_than_the_cache_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = Product(small(11).chain, contains("a b").compile(VOCAB), SENTENCES)
+    cache, reads, read = Prefixes(product, 2), list[int](), product.read
+
+    def counted(position: Position, tokens: Tensor, context: bool) -> Any:
+        reads.append(len(tokens))
+        return read(position, tokens, context)
+
+    monkeypatch.setattr(product, "read", counted)
+    for size in range(4):
+        cache.positions([Prefix((n, *(1,) * size), (2, 0)) for n in range(3)])
+        assert len(cache.kept) == 3
+    assert reads == [3] * 6  # two tokens of the context, then four
+    cache.positions([Prefix(())])
+    assert len(cache.kept) == 2
+
+
+def test_the_memory_for_a_long_context_is_proportional_to_its_length() -> None:
+    product = Product(small(11).chain, contains("a b").compile(VOCAB), SENTENCES)
+    tracemalloc.start()
+    try:
+        Prefixes(product).positions([Prefix((0,), (1, 2) * 750)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2e6  # the beginnings of the context are 9 MB together
 
 
 def test_a_token_of_the_context_is_not_read_by_the_automaton() -> None:

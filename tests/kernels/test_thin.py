@@ -1,4 +1,4 @@
-"""A large matrix times a few vectors, against BLAS."""
+"""Products of a large matrix with a few vectors, against BLAS."""
 
 from __future__ import annotations
 
@@ -25,6 +25,24 @@ def test_times_few(number: int, dtype: torch.dtype, threads: int, monkeypatch: p
     assert thin.suits(matrix, vectors) == (number < 65 and thin.installed(thin.CPU.module) is not None)
     for _ in range(2):  # rows upwards, then downwards
         assert thin.times_few(matrix, vectors).allclose(vectors @ matrix.T, rtol=CLOSE[dtype], atol=0.0)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("number", [1, 2, 7, 64, 65])
+@pytest.mark.parametrize("rows", [8, 15, 1031, 1032])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_few_times(rows: int, number: int, dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trellis.kernels.team.size", lambda items: threads)
+    monkeypatch.setattr(thin, "LARGE", 1)
+    draw = torch.Generator().manual_seed(number)
+    matrix = torch.rand(rows, thin.WIDTH // 2 + 77, generator=draw, dtype=dtype).requires_grad_()
+    vectors = torch.rand(number, rows, generator=draw, dtype=dtype)
+    with torch.no_grad():
+        assert thin.suits(matrix, vectors, side=0) == (number < 65 and thin.installed(thin.CPU.module) is not None)
+        found, backward = thin.few_times(vectors, matrix), thin.times_few(matrix, matrix[:2])
+        assert found.allclose((vectors.double() @ matrix.double()).to(dtype), rtol=CLOSE[dtype], atol=0.0)
+        assert backward.allclose(matrix[:2] @ matrix.T, rtol=CLOSE[dtype], atol=0.0)
+    assert thin.few_times(vectors, matrix).requires_grad
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8])
@@ -62,3 +80,4 @@ def test_gradients_and_other_shapes_use_blas() -> None:
     for shape in ((ROWS,), (2, 3, ROWS)):
         message = torch.rand(shape)
         assert Dense(square).backward(message).allclose(message @ square.T)
+        assert Dense(square).forward(message).allclose(message @ square)

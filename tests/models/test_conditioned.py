@@ -214,6 +214,7 @@ def test_the_probability_is_logged(capsys: pytest.CaptureFixture[str], caplog: p
         (["--regex", "(a"], "is not closed"),
         (["--contains", "list", "--words", "0"], "No sentence of 0 to 0 words"),
         (["--words", "9..3"], "Cannot generate 9 to 3 words"),
+        (["--words", "150.."], "Cannot generate 150 to 100 words; pass 0 <= least <= most"),
         (["--words", "some"], "not a range of words"),
         (["--in-order", "--contains", "a"], "needs at least two phrases"),
         (["--draw", "a.png"], "pictures are SVG"),

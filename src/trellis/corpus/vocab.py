@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -124,6 +125,10 @@ class Vocabulary:
         With any tokenizer, each occurrence of the string `gap` (usually GAP, which is ___) is one token. It stands for
         a missing word, character, byte or symbol.
         """
+        if gap and (repeated := re.search(rf"{gap}\{{\d*,?\d*\}}", line)):
+            raise TrellisError(
+                f"A gap is {gap}, for one missing word; for {repeated[0]}, use `trellis generate --template`."
+            )
         split = TOKENIZERS[self.tokenizer].split
         first, *rest = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]
         return [*first, *(token for part in rest for token in (str(gap), *part))]

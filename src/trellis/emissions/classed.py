@@ -13,6 +13,7 @@ from torch import Tensor
 
 from trellis.devices import together
 from trellis.emissions.base import ENTRIES, SymbolEmission
+from trellis.kernels.thin import few_times
 
 
 class Likelihoods(ABC):
@@ -67,7 +68,7 @@ class DenseLikelihoods(Likelihoods):
 
     def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         weights = self.weights if symbols is None else self.weights[:, symbols]
-        return lambda probs: probs @ weights
+        return lambda probs: few_times(probs, weights)
 
     def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
         chosen = self.some(symbols) if 4 * len(symbols) < self.num_symbols else self.masked(symbols)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import ChainMap, OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -18,17 +17,21 @@ class Prefix(NamedTuple):
     tokens: tuple[int, ...]
     context: tuple[int, ...] = ()
 
-    def parents(self) -> Iterator[Prefix]:
-        """All shorter prefixes, longest first: the prefix without its last tokens, then beginnings of its context
-        alone."""
-        for n in reversed(range(len(self.tokens))):
-            yield Prefix(self.tokens[:n], self.context)
-        for n in reversed(range(len(self.context))):
-            yield Prefix((), self.context[:n])
+    def beginnings(self) -> Iterator[Prefix]:
+        """This prefix and all shorter ones, longest first: the prefix without its last tokens, then beginnings of its
+        context alone."""
+        yield from (Prefix(self.tokens[:n], self.context) for n in range(len(self.tokens), 0, -1))
+        yield from (Prefix((), self.context[:n]) for n in range(len(self.context), -1, -1))
+
+    def beyond(self, beginning: Prefix) -> list[tuple[int, bool]]:
+        """The tokens after a beginning, last first, and whether each of them belongs to the context."""
+        tokens = [*((token, True) for token in self.context), *((token, False) for token in self.tokens)]
+        return tokens[len(beginning.context) + len(beginning.tokens) :][::-1]
 
 
 class Prefixes:
-    """The positions of at most `size` prefixes; the least recently used are dropped."""
+    """The positions of at most `size` prefixes, or of those in the latest call if there are more. The least recently
+    used are dropped."""
 
     def __init__(self, product: Product, size: int = 256, start: int | None = None) -> None:
         self.product, self.size, self.start = product, size, start
@@ -36,40 +39,30 @@ class Prefixes:
 
     def positions(self, prefixes: Sequence[Prefix]) -> Position:
         """The positions of B prefixes. Those that are not in the cache are read token by token, side by side."""
-        distinct = dict.fromkeys(prefixes)
-        found = {prefix: self.kept[prefix] for prefix in distinct if prefix in self.kept}
-        found[Prefix(())] = self.product.begin(1, self.start)
-        chains = [self.to_read(prefix, found) for prefix in distinct]
-        while level := [chain.pop() for chain in chains if chain]:
-            self.extend(list(dict.fromkeys(level)), found)
-        for prefix in distinct:
-            self.kept[prefix] = found[prefix]
+        distinct = list(dict.fromkeys(prefixes))
+        known = ChainMap({Prefix(()): self.product.begin(1, self.start)}, self.kept)
+        begins = [next(one for one in prefix.beginnings() if one in known) for prefix in distinct]
+        found = [known[one] for one in begins]
+        unread = [prefix.beyond(one) for prefix, one in zip(distinct, begins, strict=True)]
+        while any(unread):
+            self.extend(found, unread)
+        for prefix, position in zip(distinct, found, strict=True):
+            self.kept[prefix] = position
             self.kept.move_to_end(prefix)
-        while len(self.kept) > self.size:
+        while len(self.kept) > max(self.size, len(distinct)):
             self.kept.popitem(last=False)
-        return stacked([found[prefix] for prefix in prefixes])
+        number = {prefix: i for i, prefix in enumerate(distinct)}
+        return stacked([found[number[prefix]] for prefix in prefixes])
 
-    def to_read(self, prefix: Prefix, found: dict[Prefix, Position]) -> list[Prefix]:
-        """The prefixes to compute, longest first, up to the first prefix whose position is known. That position is
-        added to `found`."""
-        missing = list[Prefix]()
-        for one in chain([prefix], prefix.parents()):
-            if one in self.kept:
-                found.setdefault(one, self.kept[one])
-            if one in found:
-                break
-            missing.append(one)
-        return missing
-
-    def extend(self, level: list[Prefix], found: dict[Prefix, Position]) -> None:
-        """Compute the positions of the prefixes in `level` from those of their parents, and add them to `found`."""
-        for in_context in (True, False):
-            chosen = [one for one in level if one not in found and bool(one.tokens) != in_context]
-            if chosen:
-                ids = [(one.context if in_context else one.tokens)[-1] for one in chosen]
-                before = stacked([found[next(one.parents())] for one in chosen])
-                after, _ = self.product.read(before, torch.tensor(ids, device=self.product.device), in_context)
-                found |= {one: after.some(slice(i, i + 1)) for i, one in enumerate(chosen)}
+    def extend(self, found: list[Position], unread: Sequence[list[tuple[int, bool]]]) -> None:
+        """Read the next token of every position that has one."""
+        for context in (True, False):
+            rows = [i for i, tokens in enumerate(unread) if tokens and tokens[-1][1] == context]
+            if rows:
+                tokens = torch.tensor([unread[i].pop()[0] for i in rows], device=self.product.device)
+                after, _ = self.product.read(stacked([found[i] for i in rows]), tokens, context)
+                for n, i in enumerate(rows):
+                    found[i] = after.some(slice(n, n + 1))
 
 
 def stacked(positions: Sequence[Position]) -> Position:

@@ -26,6 +26,7 @@ from trellis.models.text import Text, one_sentence
 if TYPE_CHECKING:
     from trellis.models.chain import ChainModel
 
+MOST = 100  # words of a sentence, by default
 MOST_SAMPLES = MOST_WORDS = 1_000_000
 
 
@@ -66,8 +67,7 @@ class Conditioned:
         """The conditioned model for each of several constraints, which are prepared together.
 
         Each step takes a single product with the transition matrix for all constraints together."""
-        most = max(check_integer(least, "smallest number of words", 0, MOST_WORDS), 100) if most is None else most
-        span = checked_span(least, most, model.vocab.eos if complete else None)
+        span = checked_span(least, MOST if most is None else most, model.vocab.eos if complete else None)
         automata = [checked(constraint).compile(model.vocab) for constraint in constraints]
         together, starts = side_by_side(automata) if len(automata) > 1 else (automata[0], [0])
         product = Product(model.chain(), together, span, model.likelihoods(), starts)

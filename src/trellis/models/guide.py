@@ -164,7 +164,7 @@ def guide(
         The text of each token; by default, that of the HMM's vocabulary. For a `transformers` model, pass
         `Alphabet.of_tokenizer(tokenizer)`.
     cache
-        The number of prefixes whose state distributions are kept.
+        The number of prefixes whose state distributions are kept; those of the latest call are always kept.
 
     Examples
     --------

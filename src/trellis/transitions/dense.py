@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
-from trellis.kernels.thin import times_few
+from trellis.kernels.thin import few_times, times_few
 from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert, select
 from trellis.types import Groups
 
@@ -31,6 +31,9 @@ class DenseEntry(Entry):
 
 class Dense(DenseEntry, Countable, Samplable):
     """A transition matrix A [K, K]. Its sufficient statistics are expected transitions [K, K]."""
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return few_times(probs, self.matrix)
 
     def backward(self, message: Tensor) -> Tensor:
         return times_few(self.matrix, message)

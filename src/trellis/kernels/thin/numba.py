@@ -1,9 +1,12 @@
-"""Numba: a few rows of the matrix and one to four vectors at a time. The matrix is read from memory once.
+"""Numba: a few rows of the matrix at a time. The matrix is read from memory once.
 
-If the number of rows is not a multiple of four or six, the last rows are computed twice. Rows are visited upwards or
-downwards: if the next product visits them in the other direction, it finds the last rows of this one in the cache."""
+In `times` and its special cases, if the number of rows is not a multiple of four or six, the last rows are computed
+twice. Rows are visited upwards or downwards: if the next product visits them in the other direction, it finds the last
+rows of this one in the cache."""
 
 from numba import njit
+
+from trellis.kernels.thin import DEPTH, WIDTH
 
 
 @njit(nogil=True, cache=True, fastmath=True)
@@ -97,3 +100,26 @@ def times_three(worker, workers, matrix, few, found, downwards):
         found[0, r], found[0, r + 1], found[0, r + 2], found[0, r + 3] = a0, b0, c0, d0
         found[1, r], found[1, r + 1], found[1, r + 2], found[1, r + 3] = a1, b1, c1, d1
         found[2, r], found[2, r + 1], found[2, r + 2], found[2, r + 3] = a2, b2, c2, d2
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def few_times(worker, workers, matrix, few, found):
+    """Adds sum_r few[n, r] matrix[r, k] to found[n, k]. The last eight rows may overlap with those before them; `few`
+    has zeros where it meets a row for the second time."""
+    rows, columns = matrix.shape
+    width = WIDTH // matrix.itemsize
+    panels = (columns + width - 1) // width
+    for panel in range(panels * worker // workers, panels * (worker + 1) // workers):
+        begin = panel * width
+        size = min(width, columns - begin)
+        for first in range(0, rows, DEPTH):
+            r = min(first, rows - DEPTH)
+            a, b, c, d = matrix[r, begin:], matrix[r + 1, begin:], matrix[r + 2, begin:], matrix[r + 3, begin:]
+            e, f, g, h = matrix[r + 4, begin:], matrix[r + 5, begin:], matrix[r + 6, begin:], matrix[r + 7, begin:]
+            for n in range(few.shape[0]):
+                s, t, u, v = few[n, first], few[n, first + 1], few[n, first + 2], few[n, first + 3]
+                w, x, y, z = few[n, first + 4], few[n, first + 5], few[n, first + 6], few[n, first + 7]
+                total = found[n, begin : begin + size]
+                for k in range(size):
+                    left = s * a[k] + t * b[k] + u * c[k] + v * d[k]
+                    total[k] += left + w * e[k] + x * f[k] + y * g[k] + z * h[k]
