@@ -18,7 +18,6 @@ BASELINES = {  # runs that others are compared with
 }
 
 
-
 def beside(run: str) -> Callable[[Any], bool]:
     """Whether a configuration asks for a comparison with this run."""
     return lambda config: run in config.beside.split()

@@ -11,7 +11,11 @@ from experiments.tagging.taggers import AMBIGUOUS, run_tagging
 from trellis.report.format import compact, finite, whole
 
 BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # count in training: any, 0, 1-2, 0-2
-RIVALS = {"genia-hmm-80-posterior": "HMM-POST-80", "genia-brown-1000": "Brown-1000"}
+RIVALS = {
+    f"{text}-{run}": name
+    for text in ("genia", "medpost")
+    for run, name in {"hmm-80-posterior": "HMM-POST-80", "brown-1000": "Brown-1000"}.items()
+}
 SCORES = {
     "accuracy": "accuracy",
     "viterbi": "joint Viterbi",  # only for taggers with hidden states, like the next two

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from experiments.tagging.untagged_study import FOUND, pooled, sample
+from experiments.tagging.untagged_study import FOUND, pooled, sample, unknown
 from taggers import texts
+from trellis.corpus.tagged import Tagged
 
 
 def test_every_sentence_is_read_once() -> None:
@@ -20,12 +21,20 @@ def test_every_sentence_is_read_once() -> None:
     assert found[3]["test"] is whole["test"]
 
 
+def test_words_that_are_not_known() -> None:
+    data = Tagged([["a", "new", "dog"], ["a", "cat"]], [["D", "J", "N"], ["D", "N"]])
+    found = unknown({"a": 5, "dog": 1}, data, [["x", "y", "x"], ["x", "z"]])
+    assert found == (Tagged([["new", "cat"]], [["J", "N"]]), [["y", "z"]])
+
+
 def test_samples_are_pooled() -> None:
     one = {"alone": 80.0, "both": 82.0, "alone_oov": 50.0, "both_oov": 50.0, "only_alone": 1, "only_both": 5}
     other = one | {"both": 84.0, "only_alone": 0, "only_both": 4}
     found = pooled([one, other])
     assert (found["both"], found["only_alone"], found["only_both"]) == (83.0, 1, 9)
     assert found["p"] == pytest.approx(2 * (1 + 10) / 2**10)
+    of_oov = [sample | {"only_alone_oov": 0, "only_both_oov": 2} for sample in (one, other)]
+    assert pooled(of_oov, "_oov")["p"] == pytest.approx(2 / 2**4)
 
 
 def test_what_the_page_says_was_found() -> None:
