@@ -11,10 +11,14 @@ from experiments.tagging.taggers import AMBIGUOUS, run_tagging
 from trellis.report.format import compact, finite, whole
 
 BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # count in training: any, 0, 1-2, 0-2
-RIVALS = {
-    f"{text}-{run}": name
-    for text in ("genia", "medpost")
-    for run, name in {"hmm-80-posterior": "HMM-POST-80", "brown-1000": "Brown-1000"}.items()
+RIVALS = {  # taggers that others are compared with, besides their base
+    "genia-hmm-80-posterior": "HMM-POST-80",
+    "genia-brown-1000": "Brown-1000",
+    "medpost-hmm-80-posterior": "HMM-POST-80",
+    "medpost-brown-1000": "Brown-1000",
+    "ner-lds-50": "LDS-50",
+    "ner-word2vec-50": "W2V-50",
+    "sample-universal-word2vec-50": "W2V-50",
 }
 SCORES = {
     "accuracy": "accuracy",
