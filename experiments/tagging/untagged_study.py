@@ -28,6 +28,7 @@ from trellis.training.fit import Job
 FOLDER = Path(__file__).parent
 FOUND = FOLDER / "untagged.json"
 SAMPLES = {10: 1, 100: 3}  # samples of tagged text by n; the one with n = 10 is that of the run pos-hmm-ewt-tenth-rest
+Tags = list[list[str]]
 
 
 def sample(texts: Texts, every: int, first: int) -> Texts:
@@ -38,7 +39,7 @@ def sample(texts: Texts, every: int, first: int) -> Texts:
     return replace(texts, splits=texts.splits | {"train": tagged}, untagged=others, weight=every)
 
 
-def tags(config: RunConfig, texts: Texts) -> list[list[str]]:
+def tags(config: RunConfig, texts: Texts) -> Tags:
     """The tags of the test text by a new tagger."""
     tagger = fit(Job(config, texts, "cpu")).model
     assert isinstance(tagger, HMMTagger)
@@ -61,13 +62,12 @@ def compare(config: RunConfig, texts: Texts) -> dict[str, Any]:
     }
 
 
-def unknown(
-    known: Mapping[str, int], data: Tagged, *found: list[list[str]]
-) -> tuple[Tagged, *tuple[list[list[str]], ...]]:
-    """The words that are not known, with their true and their predicted tags, as one sentence."""
+def unknown(known: Mapping[str, int], data: Tagged, *found: Tags) -> tuple[Tagged, Tags, Tags]:
+    """The words that are not known, with their tags and those of two taggers, as one sentence."""
     new = [word not in known for words in data.words for word in words]
-    words, *tags = ([list(compress(chain.from_iterable(rows), new))] for rows in (data.words, data.tags, *found))
-    return Tagged(words, tags[0]), *tags[1:]
+    rows = (data.words, data.tags, *found)
+    words, tags, first, second = ([list(compress(chain.from_iterable(row), new))] for row in rows)
+    return Tagged(words, tags), first, second
 
 
 def pooled(samples: list[dict[str, Any]], of: str = "") -> dict[str, float]:

@@ -23,8 +23,8 @@ def test_every_sentence_is_read_once() -> None:
 
 def test_words_that_are_not_known() -> None:
     data = Tagged([["a", "new", "dog"], ["a", "cat"]], [["D", "J", "N"], ["D", "N"]])
-    found = unknown({"a": 5, "dog": 1}, data, [["x", "y", "x"], ["x", "z"]])
-    assert found == (Tagged([["new", "cat"]], [["J", "N"]]), [["y", "z"]])
+    found = unknown({"a": 5, "dog": 1}, data, [["x", "y", "x"], ["x", "z"]], [["u", "v", "u"], ["u", "w"]])
+    assert found == (Tagged([["new", "cat"]], [["J", "N"]]), [["y", "z"]], [["v", "w"]])
 
 
 def test_samples_are_pooled() -> None:
