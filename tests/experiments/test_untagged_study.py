@@ -38,9 +38,13 @@ def test_samples_are_pooled() -> None:
 
 
 def test_what_the_page_says_was_found() -> None:
-    samples = list(json.loads(FOUND.read_text(encoding="utf-8"))["100"].values())
+    stored = json.loads(FOUND.read_text(encoding="utf-8"))
+    samples = list(stored["100"].values())
     found = pooled(samples)
     assert all(one["both"] > one["alone"] for one in samples)
     assert (f"{found['alone']:.1f}", f"{found['both']:.1f}") == ("81.6", "82.0")
     assert (found["only_both"], found["only_alone"], len(samples)) == (1877, 1591, 3)
     assert found["p"] < 1e-5
+    tenth = list(stored["10"].values())
+    assert f"{pooled(tenth)['p']:.2f}" == "0.25"
+    assert pooled(tenth, "_oov")["p"] < 1e-6
