@@ -39,7 +39,7 @@ def test_sweep_by_sweep_is_all_sweeps_at_once(model: FHMM, batch: Batch, bound: 
         once = infer(model.chains(), model.emission(), batch.tokens, batch.lengths, sweeps, bound)
         assert torch.allclose(bounds[sweeps - 1], once.bound / batch.lengths, rtol=0, atol=ROUNDING)
     assert (bounds.diff(dim=0) > -ROUNDING).all()
-    assert (bounds[5] > bounds[0] + convergence.NEAR).any()
+    assert (bounds[5] > bounds[0] + convergence.NEAR[0]).any()
 
 
 def test_the_number_of_sweeps_that_are_needed() -> None:
@@ -52,6 +52,7 @@ def test_a_study(model: FHMM, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(convergence, "SENTENCES", 6)
     assert len(convergence.some([batch] * 4)) == 2  # 20 sentences: every third batch
     found = convergence.study(model, [batch])
-    assert set(found) == {"tilted", "jensen"}
-    assert found["tilted"]["sentences"] == 5
-    assert 1 <= found["tilted"]["median"] <= convergence.SWEEPS
+    assert set(found) == {"tilted, 0.01", "tilted, 0.001", "jensen, 0.01", "jensen, 0.001"}
+    assert found["tilted, 0.01"]["sentences"] == 5
+    assert 1 <= found["tilted, 0.01"]["median"] <= found["tilted, 0.001"]["median"] <= convergence.SWEEPS
+    assert found["tilted, 0.01"]["few"] >= found["tilted, 0.001"]["few"]
