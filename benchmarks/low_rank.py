@@ -1,8 +1,9 @@
-"""Low-rank transitions: growth of time and memory with states and features, and comparison with dense products."""
+"""Low-rank transitions: growth of time and memory with states, features and the width of a band; dense products."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from trellis.emissions import Partition
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.learning.gradient import GradientLearner
-from trellis.transitions import Dense, LowRank, Transition
+from trellis.transitions import Banded, Dense, LowRank, Transition
 from trellis.types import Batch
 
 BENCH = "low-rank"
@@ -26,6 +27,10 @@ LANES, STEPS = 64, 8  # parallel sequences, and steps of the forward pass
 SIZES = {  # states, features of the growth in states, states of the growth in features, features
     "cpu": ([2**n for n in range(9, 14)], 64, 2048, [2**n for n in range(4, 10)]),
     "cuda": ([2**n for n in range(14, 21)], 1024, 65536, [2**n for n in range(7, 13)]),
+}
+BANDS = {  # states and widths of the growth in width, width and states of the growth in states
+    "cpu": (2**12, [2**n for n in range(6, 11)], 256, [2**n for n in range(10, 15)]),
+    "cuda": (2**16, [2**n for n in range(7, 11)], 512, [2**n for n in range(14, 19)]),
 }
 SAMPLED = {"cpu": (2**13, 256), "cuda": (2**16, 1024)}  # states and features of a chain to sample from
 PATHS, LENGTH = 1024, 128
@@ -40,6 +45,12 @@ def low_rank(states: int, features: int, device: torch.device) -> LowRank:
     into = torch.rand(states, features, device=device)
     out = torch.rand(states, features, device=device)
     return LowRank(into / into.sum(-1, keepdim=True), out / out.sum(0), dtype)
+
+
+def banded(states: int, width: int, device: torch.device) -> Banded:
+    """A random operator within a band."""
+    probs = torch.rand(states, width, device=device)
+    return Banded(probs / probs.sum(-1, keepdim=True))
 
 
 class Low(Dense):
@@ -107,6 +118,27 @@ def grow(
     tail = [i for i, size in enumerate(sizes) if first <= size <= last]
     late = exponent([sizes[i] for i in tail], [seconds[i] for i in tail])
     emit(BENCH, f"growth in {name}", "exponent of time", exponent(sizes, seconds), "theory", 1.0, None, "", tail=late)
+
+
+def grow_band(name: str, problems: Sequence[tuple[int, int]], device: torch.device, repeats: int) -> None:
+    """Report the time of products with a band as its width or the number of states grows: on a CPU, that of the
+    process alone, so that other programs matter less."""
+    seconds, clock = [], time.process_time if device.type == "cpu" else time.perf_counter
+    for states, width in problems:
+        fresh_memory(device)
+        work = captured(passing(banded(states, width, device), device), device)
+        seconds.append(min(timed(work, 1, device, clock) for _ in range(repeats)) / STEPS / LANES)
+        emit(BENCH, f"{states} states, a band of {width}", "forward, a token", seconds[-1] * 1e6, "none", None, None,
+             "us", memory_gb=peak_memory(device))  # fmt: skip
+    sizes = [width if name == "width" else states for states, width in problems]
+    emit(BENCH, f"growth of a band in {name}", "exponent of time", exponent(sizes, seconds), "theory", 1.0, None, "",
+         tail=exponent(sizes[-3:], seconds[-3:]))  # fmt: skip
+
+
+def bands(largest: int, device: torch.device, repeats: int) -> None:
+    wide, widths, width, long = BANDS[device.type]
+    grow_band("width", [(min(wide, largest), size) for size in widths], device, repeats)
+    grow_band("states", [(size, width) for size in long if size <= largest], device, repeats)
 
 
 def against_dense(sizes: Sequence[int], features: int, device: torch.device, repeats: int) -> None:
@@ -198,6 +230,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--largest", type=int, default=2**20, help="most states")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--training", action="store_true", help="only time training steps")
+    parser.add_argument("--band", action="store_true", help="only time products with a band")
     options = parser.parse_args(argv)
     device = torch.device(options.device)
     states, features, fixed, ranks = SIZES[device.type]
@@ -205,8 +238,12 @@ def main(argv: list[str]) -> None:
     if options.training:
         training(features, options.largest, device, options.repeats)
         return
+    if options.band:
+        bands(options.largest, device, options.repeats)
+        return
     grow("states", states, [(size, features) for size in states], device, options.repeats)
     grow("features", ranks, [(min(fixed, options.largest), rank) for rank in ranks], device, options.repeats)
+    bands(options.largest, device, options.repeats)
     against_dense(states, features, device, options.repeats)
     allocation(states[-1], features, device)
     sampling(*SAMPLED[device.type], device)

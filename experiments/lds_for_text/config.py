@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from experiments.lds_for_text.probe import HIDDEN
 from trellis.families.lds.config import LDSConfig, LDSTrainConfig
 
 
@@ -16,6 +17,7 @@ class VectorRun:
     tags: str = "ud_ewt"
     universal: bool = False  # whether Penn tags are mapped to the 12 universal ones
     window: int = 0  # a second classifier also sees the vectors of this many tokens on either side
+    hidden: int = HIDDEN  # units of the classifier; 0: a linear one
     beside: str = ""  # runs whose tags are compared with these
     min_count: int = 2  # rarer words are <unk>
     model: LDSConfig = field(default_factory=LDSConfig)

@@ -12,9 +12,9 @@ from experiments.results import Result
 from trellis.report.format import finite, percent, perplexity, whole
 
 BASELINES = {  # runs that others are compared with
-    "pos-ssid": "subspace alone",
-    "pos-word2vec": "word2vec",
-    "pos-penn-ssid": "subspace alone",
+    **{f"{data}-ssid": "subspace alone" for data in ("pos", "pos-penn", "pos-penn-fine")},
+    **{f"{data}-word2vec": "word2vec" for data in ("pos", "pos-penn", "pos-penn-fine")},
+    **{f"{data}-em": "25 hidden units" for data in ("pos", "pos-penn")},
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-HIDDEN, COMMON = 25, 50  # hidden units; number of frequent words that get their majority tag
+HIDDEN, COMMON = 25, 50  # hidden units (0: a linear classifier); number of frequent words that get their majority tag
 EPOCHS, BATCH, RATE = 12, 256, 0.005
 NUMBER = "NUM"
 _DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -42,7 +42,7 @@ def majority_tags(words: Iterable[str], tags: Iterable[str], common: int = COMMO
 
 @dataclass
 class Probe:
-    """A two-layer network over standardised vectors, and the words whose tag is looked up instead."""
+    """A network over standardised vectors, and the words whose tag is looked up instead."""
 
     known: dict[str, str]
     tags: list[str]
@@ -80,8 +80,8 @@ def fit_probe(
     shift, scale = inputs.mean(0), inputs.std(0).clamp(min=1e-6)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = nn.Linear(vectors.shape[1], hidden), nn.Tanh(), nn.Linear(hidden, len(tag_set))
-        network = nn.Sequential(*layers).to(vectors.device)
+        first = [nn.Linear(vectors.shape[1], hidden), nn.Tanh()] if hidden else []
+        network = nn.Sequential(*first, nn.Linear(hidden or vectors.shape[1], len(tag_set))).to(vectors.device)
         descend(network, (inputs - shift) / scale, target)
     return Probe(known, tag_set, shift, scale, network)
 

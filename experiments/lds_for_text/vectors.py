@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +21,7 @@ from experiments.lds_for_text.config import VectorRun
 from experiments.lds_for_text.dense_system import DenseSystem
 from experiments.lds_for_text.probe import fit_probe, normal_form
 from experiments.paper import Job, Outcome
-from experiments.results import Figures
+from experiments.results import Figures, source_hash
 from experiments.universal import universal
 from experiments.word2vec import cbow
 from trellis.config import DataConfig
@@ -27,6 +31,7 @@ from trellis.corpus.tokenize import EOS, UNK
 from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
 from trellis.options import choose
+from trellis.storage import load_tensors, read_metadata, save_tensors
 from trellis.tasks.bootstrap import binomial_p
 
 Sentences = Sequence[Sequence[str]]
@@ -142,13 +147,40 @@ VECTORS: dict[str, Callable[[VectorRun, Text], tuple[Embed, Figures]]] = {
 }
 
 
-def right_tags(embed: Embed, text: Text, seed: int, window: int = 0) -> dict[str, np.ndarray]:
+class Learned(NamedTuple):
+    """Vectors [tokens, h] of the tagged text by split, and how they were learned."""
+
+    vectors: dict[str, Tensor]
+    figures: Figures
+    seconds: float
+
+
+def learned(config: VectorRun, text: Text, folder: Path) -> Learned:
+    """Learn vectors, or read those of an earlier run that differs in its classifiers alone."""
+    path = folder / f"vectors-{digest(config)}.safetensors"
+    if not path.exists():
+        begun = time.monotonic()
+        embed, figures = choose(VECTORS, config.vectors, "vectors")(config, text)
+        vectors = {name: embed(part.words) for name, part in text.tagged.items()}
+        about = {"figures": json.dumps(figures), "seconds": str(time.monotonic() - begun)}
+        save_tensors(path, vectors, about)
+    about = read_metadata(path)
+    return Learned(load_tensors(path), json.loads(about["figures"]), float(about["seconds"]))
+
+
+def digest(config: VectorRun) -> str:
+    """A hash of the options that vectors depend on, and of the library's source."""
+    options = replace(config, universal=False, window=0, hidden=0, beside="")
+    return hashlib.sha256(f"{options} {source_hash()}".encode()).hexdigest()[:16]
+
+
+def right_tags(vectors: dict[str, Tensor], text: Text, config: VectorRun, window: int = 0) -> dict[str, np.ndarray]:
     """Which tokens of the validation and test sets the probe tags correctly."""
     given = {
-        name: (beside(embed(part.words), part.words, window), flat(part.words), flat(part.tags))
+        name: (beside(vectors[name], part.words, window), flat(part.words), flat(part.tags))
         for name, part in text.tagged.items()
     }
-    probe = fit_probe(*given["train"], seed=seed)
+    probe = fit_probe(*given["train"], hidden=config.hidden, seed=config.seed)
     return {name: probe.right(*given[name]) for name in ("valid", "test")}
 
 
@@ -160,23 +192,31 @@ def beside(vectors: Tensor, sentences: Sentences, window: int) -> Tensor:
     return torch.cat([part.unfold(0, 2 * window + 1, 1).transpose(1, 2).flatten(1) for part in parts])
 
 
-def measure(config: VectorRun, text: Text) -> tuple[dict[str, np.ndarray], Figures]:
-    embed, figures = choose(VECTORS, config.vectors, "vectors")(config, text)
-    right = right_tags(embed, text, config.seed)
+class Measured(NamedTuple):
+    """Which tokens are tagged correctly by split, the figures, and the seconds that learning the vectors took."""
+
+    right: dict[str, np.ndarray]
+    figures: Figures
+    seconds: float
+
+
+def measure(config: VectorRun, text: Text, folder: Path) -> Measured:
+    vectors, figures, seconds = learned(config, text, folder)
+    right = right_tags(vectors, text, config)
     if config.window:
-        wider = right_tags(embed, text, config.seed, config.window)
+        wider = right_tags(vectors, text, config, config.window)
         figures |= {f"window_{name}": float(tokens.mean()) for name, tokens in wider.items()}
-    return right, figures | {f"pos_{name}": float(tokens.mean()) for name, tokens in right.items()}
+    return Measured(right, figures | {f"pos_{name}": float(tokens.mean()) for name, tokens in right.items()}, seconds)
 
 
 def run_vectors(job: Job) -> Outcome:
     """Learn and probe vectors; on the test set, also compute the margin over other runs and its p-value."""
     config: VectorRun = job.config
-    begun, text = time.monotonic(), read_text(config)
-    right, figures = measure(config, text)
-    seconds = time.monotonic() - begun
+    text = read_text(config)
+    right, figures, seconds = measure(config, text, job.folder)
     for name in config.beside.split():
-        theirs, _ = measure(job.config_of(name), text)
+        other = job.config_of(name)
+        theirs = measure(other, read_text(other), job.folder).right
         figures[f"margin_{name}"] = float(right["test"].mean() - theirs["test"].mean())
         figures[f"p_{name}"] = binomial_p(right["test"], theirs["test"])
     return Outcome(f"{config.text} and {config.tags}, {len(text.vocab):,} words", figures, {"seconds": seconds})

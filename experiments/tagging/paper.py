@@ -11,7 +11,15 @@ from experiments.tagging.taggers import AMBIGUOUS, run_tagging
 from trellis.report.format import compact, finite, whole
 
 BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # count in training: any, 0, 1-2, 0-2
-RIVALS = {"genia-hmm-80-posterior": "HMM-POST-80", "genia-brown-1000": "Brown-1000"}
+RIVALS = {  # taggers that others are compared with, besides their base
+    "genia-hmm-80-posterior": "HMM-POST-80",
+    "genia-brown-1000": "Brown-1000",
+    "medpost-hmm-80-posterior": "HMM-POST-80",
+    "medpost-brown-1000": "Brown-1000",
+    "ner-lds-50": "LDS-50",
+    "ner-word2vec-50": "W2V-50",
+    "sample-universal-word2vec-50": "W2V-50",
+}
 SCORES = {
     "accuracy": "accuracy",
     "viterbi": "joint Viterbi",  # only for taggers with hidden states, like the next two

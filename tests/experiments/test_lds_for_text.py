@@ -88,17 +88,30 @@ def test_a_text_has_the_words_of_several_corpora(tmp_path: Path, monkeypatch) ->
     assert text.tagged["test"].tags == [["NOUN", "NUM"]]
 
 
-def test_a_second_classifier_sees_the_neighbours(text, monkeypatch) -> None:
+def test_a_second_classifier_sees_the_neighbours(text, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("experiments.lds_for_text.probe.COMMON", 0)
     config = vectors.VectorRun(model=LDSConfig(dim=3, blocks=3), window=1)
-    _, figures = vectors.measure(config, text)
-    assert {"pos_test", "window_valid", "window_test"} <= set(figures)
-    assert "window_test" not in vectors.measure(replace(config, window=0), text)[1]
+    assert {"pos_test", "window_valid", "window_test"} <= set(vectors.measure(config, text, tmp_path).figures)
+    assert "window_test" not in vectors.measure(replace(config, window=0), text, tmp_path).figures
 
 
-def test_vectors_of_an_unknown_kind(text) -> None:
+def test_vectors_are_learned_once_for_several_classifiers(text, tmp_path: Path, monkeypatch) -> None:
+    config = vectors.VectorRun(model=LDSConfig(dim=3, blocks=3))
+    first = vectors.measure(config, text, tmp_path)
+    assert first.seconds > 0
+    monkeypatch.setitem(vectors.VECTORS, "lds", None)  # cannot learn any more
+    again, linear = (vectors.measure(replace(config, hidden=units), text, tmp_path) for units in (25, 0))
+    assert again.figures == first.figures
+    assert linear.figures["gain_train"] == first.figures["gain_train"]
+    assert linear.seconds == first.seconds
+    for change in ({"model": LDSConfig(dim=4, blocks=3)}, {"seed": 1}, {"text": "other"}):
+        with pytest.raises(TypeError):
+            vectors.measure(replace(config, **change), text, tmp_path)
+
+
+def test_vectors_of_an_unknown_kind(text, tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="not recognised"):
-        vectors.measure(vectors.VectorRun(vectors="cbow"), text)
+        vectors.measure(vectors.VectorRun(vectors="cbow"), text, tmp_path)
 
 
 def test_a_system_over_given_vectors_gains_by_memory(text) -> None:

@@ -31,6 +31,15 @@ def test_the_network_finds_what_no_line_divides(tokens, monkeypatch) -> None:
     assert blind < CHANCE
 
 
+def test_without_hidden_units_the_classifier_is_linear(tokens) -> None:
+    vectors, words, tags = tokens
+    blind = fit_probe(vectors[:3000], words[:3000], tags[:3000], hidden=0, common=0)
+    assert blind.right(vectors[3000:], words[3000:], tags[3000:]).mean() < CHANCE
+    signs = ["A" if a > 0 else "B" for a in vectors[:, 0].tolist()]
+    found = fit_probe(vectors[:3000], words[:3000], signs[:3000], hidden=0, common=0)
+    assert found.right(vectors[3000:], words[3000:], signs[3000:]).mean() > ENOUGH
+
+
 def test_the_same_seed_gives_the_same_probe_and_leaves_the_global_one_alone(tokens) -> None:
     vectors, words, tags = (part[:200] for part in tokens)
     torch.manual_seed(5)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import trellis
 from lds_oracle import log_density, markov_text, one_hot, written_out
 from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
+from trellis.families.lds import fit
 from trellis.families.lds.learning import count_text, fit_lds
 from trellis.families.lds.model import LDS
 from trellis.families.lds.parameters import NOISES
 from trellis.families.neural.rnn import RNN, rnn_weights
 from trellis.models.base import LanguageModel
 from trellis.models.files import load, save_model
+from trellis.progress import Progress
 
 WORDS = ["<eos>", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "never"]
 DIM, EXACT = 3, 1e-8
@@ -211,3 +216,17 @@ def test_one_hot_words_sum_to_nothing(model, text) -> None:
 
     words = one_hot(text[:50], Counted, model.emission.coordinates)
     assert np.abs(words @ model.emission.coordinates.null).max() < 1e-12
+
+
+def test_progress_is_the_number_of_iterations(text, monkeypatch) -> None:
+    bars: list[Progress] = []
+
+    @contextmanager
+    def watched(description: str, total: float, unit: str) -> Iterator[Progress]:
+        bars.append(Progress(description, total, unit))
+        yield bars[-1]
+
+    monkeypatch.setattr(fit, "progress", watched)
+    sentences = [[WORDS[i] for i in line] for line in text[:1000].reshape(-1, 10)]
+    trellis.train(sentences, family="lds", dim=3, blocks=3, epochs=2)
+    assert [(bar.done, bar.total) for bar in bars] == [(2, 2)]

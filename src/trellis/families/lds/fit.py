@@ -94,7 +94,7 @@ def improved(job: Job, iterations: int, covariances: Covariances) -> tuple[Momen
             for callback in job.callbacks:
                 callback.on_evaluation(TrainState(step=number, seconds=seconds), line)
             bar.update(train=train, valid=last.nats)
-            bar.advance()
+            bar.advance(number - bar.done)
             if best is None or last.nats > best.nats:
                 best = last
             if config.train.patience and number - best.iteration >= config.train.patience:
