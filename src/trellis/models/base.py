@@ -32,7 +32,7 @@ Embedding = Callable[[Any, Tensor, Tensor | None], Tensor]  # (model, tokens [B,
 PROBABILITIES = "assigns no probabilities to words", "language models"  # what a model lacks, and which models have it
 STATES = "has no hidden states", "HMMs and factorial HMMs"
 CHAIN = "has no hidden states in a single chain", "HMMs"
-EITHER = "has neither hidden states in a single chain nor trees", "HMMs and grammars"
+EITHER = "has no hidden states in a single chain and no trees", "HMMs and grammars"
 VECTORS = "has no hidden states or word vectors", "models with either"
 
 

@@ -99,7 +99,7 @@ class ConditionedGrammar(Conditioned):
         return min(position.chart.log_prob - position.log_prob, 0.0) if position.log_prob > -np.inf else -np.inf
 
     def log_prob_longer_at(self, position: Begun) -> float:
-        """One minus the probability of all other sentences, so values near 1e-15 are rounding errors."""
+        """One minus the probability of all other sentences, so values below 1e-13 may be rounding errors."""
         if position.log_prob == -np.inf:
             return -np.inf
         everything = Automaton(np.zeros((1, 1), np.int64), np.ones(1, bool), np.zeros_like(self.automaton.classes))
