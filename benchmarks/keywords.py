@@ -20,7 +20,7 @@ from trellis.families.hmm.model import HMM
 from trellis.inference.guided import sample_next
 from trellis.models.base import LanguageModel
 from trellis.models.chain import ChainModel
-from trellis.models.conditioned import Conditioned, sample_each
+from trellis.models.conditioned import ConditionedChain, sample_each
 from trellis.tasks.bootstrap import bootstrap
 from trellis.tasks.lm import data_of
 
@@ -47,7 +47,7 @@ def keyword_sets(model: ChainModel, tokens: np.ndarray, number: int, size: int) 
     return found
 
 
-def masked(found: Sequence[Conditioned]) -> list[str]:
+def masked(found: Sequence[ConditionedChain]) -> list[str]:
     """One sentence for each constraint, word by word from the HMM, without the words after which the constraint could
     not be satisfied."""
     product, end, draw = found[0].product, found[0].model.vocab.eos, torch.Generator().manual_seed(0)

@@ -32,6 +32,7 @@ Embedding = Callable[[Any, Tensor, Tensor | None], Tensor]  # (model, tokens [B,
 PROBABILITIES = "assigns no probabilities to words", "language models"  # what a model lacks, and which models have it
 STATES = "has no hidden states", "HMMs and factorial HMMs"
 CHAIN = "has no hidden states in a single chain", "HMMs"
+EITHER = "has no hidden states in a single chain and no trees", "HMMs and grammars"
 VECTORS = "has no hidden states or word vectors", "models with either"
 
 
@@ -276,7 +277,7 @@ class PersistedModel(ABC):
         >>> [len(ranked) for ranked in model.infill("a ___ b ___", n=2).gaps]
         [2, 2]
         """
-        raise self.refusal("infill", *CHAIN)
+        raise self.refusal("infill", *EITHER)
 
     def constrain(
         self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
@@ -291,7 +292,7 @@ class PersistedModel(ABC):
         >>> {sentence[-1] for sentence in ends_in_a.sample(10)}
         {'a'}
         """
-        raise self.refusal("constrain", *CHAIN)
+        raise self.refusal("constrain", *EITHER)
 
     def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
         """The n most informative states, with their most probable words and successor states.

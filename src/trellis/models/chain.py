@@ -17,7 +17,7 @@ from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.inference.infilling import best_words
 from trellis.models.base import Infilled, LanguageModel, Path
-from trellis.models.conditioned import MOST_SAMPLES, Conditioned
+from trellis.models.conditioned import MOST_SAMPLES, ConditionedChain
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions import Transition
 from trellis.types import Belief, Filtered, Posterior, Potentials
@@ -167,16 +167,16 @@ class ChainModel(GapModel, StateModel):
 
     def constrain(
         self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
-    ) -> Conditioned:
-        return Conditioned.several(self, [constraint], least, most, complete)[0]
+    ) -> ConditionedChain:
+        return ConditionedChain.several(self, [constraint], least, most, complete)[0]
 
     def constrain_each(
         self, constraints: Sequence[Constraint], least: int = 0, most: int | None = None, complete: bool = True
-    ) -> list[Conditioned]:
+    ) -> list[ConditionedChain]:
         """Like `constrain`, for several constraints. Preparing them together is faster than one by one."""
         if isinstance(constraints, Constraint) or not isinstance(constraints, Iterable):
             raise TrellisError(f"Pass a list of constraints, not {constraints!r}.")
         given = list(constraints)
         if not given:
             raise TrellisError("Pass at least one constraint.")
-        return Conditioned.several(self, given, least, most, complete)
+        return ConditionedChain.several(self, given, least, most, complete)

@@ -49,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--prompt", default="", metavar="TEXT", help="how the sentences begin; probabilities are conditional on it"
     )
     parser.add_argument("-n", type=positive, default=1, help="number of sentences to sample (default 1)")
-    parser.add_argument("--best", action="store_true", help="print the most probable sentence instead of samples")
+    parser.add_argument("--best", action="store_true", help="print the most probable sentence, not samples (HMMs only)")
     parser.add_argument("--log-probs", action="store_true", help="print log p(sentence) and a tab before each sentence")
     parser.add_argument("--seed", type=seed, default=0, help="random seed (default 0)")
     parser.add_argument("--draw", type=Path, metavar="FILE.svg", help="draw the automaton of the constraint")

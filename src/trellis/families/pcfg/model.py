@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from trellis.config import RunConfig
+from trellis.constraints import Constraint
 from trellis.corpus import Corpus, Vocabulary
 from trellis.devices import Draws, check_integer, check_memory, choose_device, draw_uniform
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters.base import restored_support
 from trellis.families.hmm.parameters.dropout import Dropout
+from trellis.families.pcfg.conditioned import ConditionedGrammar
 from trellis.families.pcfg.config import CHARTS, PARAMS, PCFGConfig
 from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
@@ -261,6 +263,11 @@ class PCFG(GradientModel, GapModel):
             )
             for row, length in enumerate(count.tolist())
         ]
+
+    def constrain(
+        self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
+    ) -> ConditionedGrammar:
+        return ConditionedGrammar(self, constraint, least, most, complete)
 
     def settings(self) -> dict[str, Any]:
         size = {name: getattr(self.params.size, name) for name in SIZES}
