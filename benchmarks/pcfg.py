@@ -1,4 +1,4 @@
-"""Grammars: training steps and inside passes, against plain torch and as sizes grow."""
+"""Grammars: training steps and inside passes, against plain torch and as sizes grow; sentences under a constraint."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from benchmarks.growth import exponent
 from benchmarks.large_hmm import settle
 from benchmarks.report import emit
 from trellis.config import TrainConfig
+from trellis.constraints import all_of
 from trellis.corpus import Vocabulary
 from trellis.families.hmm.parameters.dropout import Dropout
 from trellis.families.pcfg.grammar import Grammar
@@ -40,6 +41,8 @@ STEPS = {  # nonterminals, preterminals and the fraction of both that is dropped
     "cuda": ((1024, 2048, 0.0), (4096, 8192, 0.0), (4096, 8192, 0.5)),
 }
 PRETERMINALS = 128  # of the growth
+CONSTRAINED = ((64, 128, 0), (512, 1024, 0), (2048, 4096, 0))  # like RACES
+SAMPLES = 10
 SECONDS = 2  # of repetitions
 DIM, WARM = 512, 6  # of the learner's nets; its steps before the measurement
 
@@ -136,12 +139,15 @@ def race(cases: Sequence[tuple[int, int, int]], device: torch.device) -> None:
         )  # fmt: skip
 
 
+def vocabulary() -> Vocabulary:
+    return Vocabulary(["<eos>", *(f"w{n}" for n in range(1, WORDS))], [1] * WORDS)
+
+
 def learner_of(nonterminals: int, preterminals: int, rate: float, device: torch.device) -> GradientLearner:
     """A learner of a simple grammar with nets."""
-    vocab = Vocabulary(["<eos>", *(f"w{n}" for n in range(1, WORDS))], [1] * WORDS)
     counts = nonterminals, preterminals
     drops = (Dropout("state" if rate else "none", rate, states=count) for count in counts)
-    model = PCFG(vocab, NeuralParams(Size(WORDS, 0, *counts), dim=DIM), *drops).to(device)
+    model = PCFG(vocabulary(), NeuralParams(Size(WORDS, 0, *counts), dim=DIM), *drops).to(device)
     return GradientLearner(model, TrainConfig(learner="gradient", lr=0.001))
 
 
@@ -197,6 +203,25 @@ def growth(device: torch.device) -> None:
         )  # fmt: skip
 
 
+def constrained(sizes: tuple[int, int, int], device: torch.device) -> None:
+    """Sentences of at most 100 words that contain two words, against samples that are rejected if they do not."""
+    constraint = all_of("w1", "w2")
+    torch.manual_seed(0)
+    model = PCFG(vocabulary(), TableParams(Size(WORDS, 0, *sizes))).to(device)
+    begun = time.process_time()
+    found = model.constrain(constraint)
+    once = time.process_time() - begun
+    prepare = measured(lambda: model.constrain(constraint).prob, device)
+    draw = measured(lambda: found.sample(SAMPLES), device)
+    free = measured(lambda: model.sample(SAMPLES), device) / found.prob
+    following = measured(lambda: model.constrain(constraint).predict("w1 w3"), device)
+    emit(
+        bench=BENCH, case=f"{sizes[0]} + {sizes[1]} symbols", metric=f"{SAMPLES} constrained samples",
+        ours=prepare + draw, peer="rejection (expected)", peers=free, ratio=free / (prepare + draw), unit="s",
+        once_per_model=once, constraint=prepare, samples=draw, next_words=following,
+    )  # fmt: skip
+
+
 def passing(params: TableParams, tokens: Tensor) -> Callable[[], object]:
     """The inside pass alone, of a grammar whose tables are there."""
     lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
@@ -220,3 +245,5 @@ def main(argv: list[str]) -> None:
     if not args.quick:
         learning(device)
         growth(device)
+        for sizes in CONSTRAINED:
+            constrained(sizes, device)
