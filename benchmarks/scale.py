@@ -34,15 +34,22 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser("benchmarks scale", description=__doc__)
     parser.add_argument("--processes", type=int, nargs="+", default=[2], help="numbers of processes besides 1")
     parser.add_argument("--quick", action="store_true", help="few steps")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
+    parser.add_argument("--window", type=int, default=WINDOW, help="tokens of each lane in a step")
     chosen = parser.parse_args(argv)
-    steps = QUICK if chosen.quick else STEPS
-    for case in CASES:
-        alone = measured(case, 1, steps)
+    job = {"steps": QUICK if chosen.quick else STEPS, "window": chosen.window}
+    for case in chosen.cases:
+        alone = measured(job | {"case": case}, 1)
         for size in chosen.processes:
-            several = measured(case, size, steps)
+            several = measured(job | {"case": case}, size)
             for metric in ("seconds", "cpu_seconds"):
                 efficiency = alone[metric] / several[metric] / (size if metric == "seconds" else 1)
-                more = {"processes": size, "efficiency": efficiency, "load": os.getloadavg()[0]}
+                more = {
+                    "processes": size,
+                    "efficiency": efficiency,
+                    "load": os.getloadavg()[0],
+                    "window": chosen.window,
+                }
                 emit(BENCH, case, metric, several[metric], "one process", alone[metric], efficiency, "s/step", **more)
             for peer, bytes in peers_of(case, several["model_bytes"]).items():
                 more = {"processes": size, "sent_by_ring": wire(several["bytes"], size)}
@@ -58,10 +65,10 @@ def peers_of(case: str, model: float) -> dict[str, float]:
     return {"all parameters": model} | predicted
 
 
-def measured(case: str, size: int, steps: int) -> dict[str, float]:
+def measured(job: dict[str, Any], size: int) -> dict[str, float]:
     """Figures of a training step, from processes of one thread each."""
     torchrun = f"torch.distributed.run --standalone --nproc-per-node={size} -m benchmarks.scale"
-    command = [sys.executable, "-m", *torchrun.split(), json.dumps({"case": case, "steps": steps})]
+    command = [sys.executable, "-m", *torchrun.split(), json.dumps(job)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
@@ -79,7 +86,7 @@ def worker(job: dict[str, Any]) -> None:
     distributed.join()
     torch.set_num_threads(1)
     random, words = np.random.default_rng(0), np.arange(WORDS)
-    length = LANES * WINDOW * (WARM_UP + job["steps"] + 1)
+    length = LANES * job["window"] * (WARM_UP + job["steps"] + 1)
     tokens = random.choice(words, length, p=(weights := 1 / (words + 5.0)) / weights.sum()).astype(np.int32)
     split = Split(tokens, np.array([0, length]), np.array([0, length]))
     counts = np.bincount(tokens, minlength=WORDS).tolist()
@@ -87,7 +94,7 @@ def worker(job: dict[str, Any]) -> None:
     config = with_settings("hmm", {"device": "cpu", "order": "streams"} | CASES[job["case"]])
     torch.manual_seed(0)
     model = config.family.load("build")(config, Corpus(vocab, {"train": split}, ""))
-    batches = Streams(split, LANES, WINDOW).share()
+    batches = Streams(split, LANES, job["window"]).share()
     learner = resolve(config.family.learners[config.train.learner])(model, config.train, len(batches))
     found = [figures(learner, batch) for batch in batches][WARM_UP:]
     seconds, cpu, sent = np.median(found, 0).tolist()
