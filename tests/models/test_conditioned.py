@@ -123,7 +123,7 @@ def test_the_only_completion_of_a_stream_is_proved(either: Any) -> None:
 
 
 def test_streams_have_no_smallest_length(model: Any) -> None:
-    with pytest.raises(TrellisError, match="A stream has exactly 5 words; leave `least` out, which is 2"):
+    with pytest.raises(TrellisError, match="A stream has exactly 5 words; leave out `least`, which is 2"):
         model.constrain(contains("cat"), least=2, most=5, complete=False)
     with pytest.raises(TrellisError, match="A stream has exactly 100 words"):
         model.constrain(contains("cat"), least=2, complete=False)

@@ -197,8 +197,8 @@ def test_misuse(hmm: trellis.HMM, other: Any) -> None:
         ({"cache": -1}, "The number of prefixes in the cache is -1; pass an integer of at least 0."),
         ({"alphabet": Alphabet.of_ids(9, 3)}, "The alphabet has 9 tokens, but the HMM has 4."),
         ({"alphabet": Alphabet.of_ids(4, 2)}, "ends texts with token 2, but the <eos> of the HMM is token 3; pass"),
-        ({"alphabet": "gpt2"}, "An alphabet is needed, such as Alphabet.of_tokenizer(tokenizer), not str."),
-        ({"alphabet": Alphabet.of_ids(4), "least": 2, "most": 3}, "A stream has exactly 3 tokens; leave `least` out"),
+        ({"alphabet": "gpt2"}, "Pass an alphabet, such as Alphabet.of_tokenizer(tokenizer), not str."),
+        ({"alphabet": Alphabet.of_ids(4), "least": 2, "most": 3}, "A stream has exactly 3 tokens; leave out `least`"),
         ({"alphabet": Alphabet.of_ids(4), "most": 0}, "The largest number of tokens is 0; pass an integer from 1 to"),
     ],
 )

@@ -272,7 +272,7 @@ def regex(pattern: str) -> Constraint:
     ----------
     pattern
         An expression in the syntax of Python's `re`, without backreferences, lookaround, flags, named groups, word
-        boundaries, and atomic or possessive parts.
+        boundaries, or atomic or possessive parts.
     """
     check_text(pattern)
     return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))

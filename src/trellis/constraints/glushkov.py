@@ -38,7 +38,7 @@ class Positions:
         if isinstance(tree, np.ndarray):
             if len(self.atoms) == MOST_POSITIONS:
                 raise TrellisError(
-                    f"A pattern has more than {MOST_POSITIONS:,} symbols with its repetitions; shorten it."
+                    f"A pattern has more than {MOST_POSITIONS:,} symbols once its repetitions are expanded; shorten it."
                 )
             self.atoms.append(tree)
             self.follow.append(0)
@@ -95,7 +95,7 @@ class Positions:
         """The positions in a set. Raises if a pattern takes too many steps in total."""
         self.steps += number.bit_count()
         if self.steps > MOST_STEPS:
-            raise TrellisError("A pattern is too complex with its repetitions; simplify it.")
+            raise TrellisError("A pattern is too complex once its repetitions are expanded; simplify it.")
         return bits(number)
 
 

@@ -82,6 +82,6 @@ def bytes_of(token: str, text: str) -> bytes:
 def refuse(texts: Sequence[str]) -> NoReturn:
     """Raises: the text of these tokens is unknown."""
     raise TrellisError(
-        "The text of a token of this tokenizer depends on the tokens next to it, so that texts cannot be matched; use "
+        "The text of a token of this tokenizer depends on the tokens next to it, so texts cannot be matched; use  "
         "constraints on tokens instead of regular expressions."
     )

@@ -70,7 +70,7 @@ def replayed_blocks(name: str, function: Callable[..., Any], problem: Problem) -
 
 
 def forget(graphs: Graphs) -> None:
-    """Free graphs, among which another thread may be choosing."""
+    """Free graphs, from which another thread may be choosing."""
     with LOCK:
         graphs.clear()
 

@@ -284,8 +284,8 @@ class Product:
             return self.graphs.setdefault(key, replay.Replay(alone, 0, 1))
 
     def forget_graphs(self) -> None:
-        """Free the graphs. Twice as many calls precede the next ones, so that shapes that take turns, such as shrinking
-        batches, run directly in the end."""
+        """Free the graphs, and double the number of calls before the next captures. Shapes that keep replacing each
+        other, such as those of shrinking batches, then soon run directly."""
         replay.forget(self.graphs)
         self.calls.clear()
         self.patience *= 2
@@ -300,7 +300,7 @@ class Product:
 
 def prepared(run: partial[Messages], problem: tuple[Any, ...], graphs: replay.Graphs) -> Messages:
     """The result of `messages_of`, which a CUDA graph computes from the second problem of the same shape on. The graphs
-    read the transition matrix of the model where it is."""
+    read the transition matrix of the model in place."""
     moves, *shape = run.args
     if not isinstance(moves, Dense):
         return run(*problem)
@@ -323,7 +323,7 @@ def messages_of(
     edges: tuple[Edges, ...],
 ) -> Messages:
     """The messages of all pairs, from the last step to the first; those of the `sure` rows are one. `ending` [K] is
-    p(<eos> | z). The device is never waited for."""
+    p(<eos> | z). Never waits for the device."""
     values = ending.new_zeros(size + 1, len(ending)).index_fill_(0, sure, 1.0)
     scales = torch.full((size + 1,), -torch.inf, dtype=torch.float64, device=ending.device).index_fill_(0, sure, 0.0)
     for row, after, number in order:

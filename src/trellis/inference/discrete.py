@@ -107,7 +107,7 @@ class Finite:
             self.total = log_norms.detach().sum()
 
     def begun(self) -> Finite:
-        """The same check, copied to the host while the device goes on with work that is queued later."""
+        """The same check, copied to the host while the device continues with later work."""
         if self.total is not None and self.total.is_cuda:
             stream, self.copied = torch.cuda.current_stream(self.total.device), torch.cuda.Event()
             self.total = self.total.to("cpu", non_blocking=True)

@@ -13,8 +13,8 @@ from trellis.learning.base import GradientModel, nothing_to_fetch
 class DividedTables:
     """Tables of which each process updates a part of the rows, its *own* rows.
 
-    The other rows of a table are out of date after an update. The rows that a step reads are fetched from their owners
-    before, and `complete` fetches all rows."""
+    The other rows of a table are out of date after an update. The rows that a step reads are fetched from their
+    owners beforehand, and `complete` fetches all rows."""
 
     def __init__(self, tables: Iterable[nn.Parameter]) -> None:
         chosen = tables if distributed.is_joined() else ()

@@ -60,7 +60,7 @@ class Conditioned(ABC):
 
     @abstractmethod
     def position(self, tokens: tuple[int, ...]) -> Any:
-        """What the model and the automaton know after these tokens."""
+        """The states of the model and of the automaton after these tokens."""
 
     @abstractmethod
     def log_prob_at(self, position: Any) -> float:
@@ -257,7 +257,7 @@ def checked_span(least: Any, most: Any, end: int | None, unit: str = "words") ->
     if least > most:
         raise TrellisError(f"Cannot generate {least} to {most} {unit}; pass 0 <= least <= most.")
     if end is None and least not in (0, most):
-        raise TrellisError(f"A stream has exactly {most} {unit}; leave `least` out, which is {least}.")
+        raise TrellisError(f"A stream has exactly {most} {unit}; leave out `least`, which is {least}.")
     return Span(least if end is not None else most, most, end)
 
 

@@ -191,7 +191,7 @@ def check_alphabet(alphabet: Any, hmm: ChainModel) -> None:
     """Raise if an alphabet does not have the ids of an HMM."""
     if not isinstance(alphabet, Alphabet):
         kind = type(alphabet).__name__
-        raise TrellisError(f"An alphabet is needed, such as Alphabet.of_tokenizer(tokenizer), not {kind}.")
+        raise TrellisError(f"Pass an alphabet, such as Alphabet.of_tokenizer(tokenizer), not {kind}.")
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")
     if alphabet.end not in (None, hmm.vocab.eos):

@@ -52,7 +52,7 @@ class Processor:
         return scores.index_copy(0, index, found)
 
     def check(self, rows: Sequence[Tokens], scores: Tensor) -> None:
-        """Raise if this call does not belong to the first one, or the guided model is not the one for the guide."""
+        """Raise if this call does not belong to the first one, or if the guided model does not fit the guide."""
         most = self.guide.product.span.most
         if any(row[: self.width] not in self.contexts for row in rows):
             raise TrellisError("A processor is for one call of generate; create a new one for each call.")

@@ -56,7 +56,7 @@ def page() -> Iterator[str]:
 
 
 def usual_options() -> Iterator[str]:
-    """The defaults that only one family has, as Markdown."""
+    """The defaults that are different for some families, as Markdown."""
     yield from ("", "## Other defaults")
     for name in FAMILIES:
         run = RunConfig(model=find_family(name).load("config")())

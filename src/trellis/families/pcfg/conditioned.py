@@ -154,7 +154,7 @@ class ConditionedGrammar(Conditioned):
 
     def refusal(self, verb: str) -> TrellisError:
         return TrellisError(
-            f"The most probable sentence of a grammar under a constraint is not known: {verb}() is for HMMs."
+            f"Cannot find the most probable sentence of a grammar under a constraint: {verb}() is for HMMs."
         )
 
 

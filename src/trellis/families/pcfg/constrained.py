@@ -82,7 +82,7 @@ class Triples:
         return slice(int(self.firsts[n]), int(self.firsts[n + 1]))
 
     def pairs(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All pairs of triples that join to one of n words, and this one."""
+        """All pairs of triples that join into one of n words, and that triple."""
         left = np.arange(self.firsts[n])
         groups = (n - self.lengths[left]) * self.size + self.ends[left]
         first, last = (np.searchsorted(self.groups, groups, side) for side in ("left", "right"))
@@ -99,7 +99,7 @@ class Triples:
         return np.split(order, np.bincount(self.begins, minlength=self.size).cumsum()[:-1])
 
     def splits(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """All pairs of triples that join to one of them."""
+        """All pairs of triples that join into a given triple."""
         n, begin, end = self.lengths[row], self.begins[row], self.ends[row]
         left = self.by_begin[begin]
         left = left[self.lengths[left] < n]
@@ -148,7 +148,7 @@ class Chart:
         return [torch.from_numpy(one).to(self.inner.device) for one in self.triples.pairs(n)]
 
     def join(self, n: int) -> tuple[Tensor, Tensor]:
-        """The values of triples of n words and their scales, from those of all pairs that they consist of."""
+        """The values of triples of n words and their scales, from those of all pairs that join into them."""
         left, right, target = self.pairs(n)
         now = self.triples.of_length(n)
         weights, target = self.scales[left] + self.scales[right], target - now.start

@@ -104,7 +104,7 @@ def times_three(worker, workers, matrix, few, found, downwards):
 
 @njit(nogil=True, cache=True, fastmath=True)
 def few_times(worker, workers, matrix, few, found):
-    """Adds sum_r few[n, r] matrix[r, k] to found[n, k]. The last eight rows may overlap with those before them; `few`
+    """Add sum_r few[n, r] matrix[r, k] to found[n, k]. The last eight rows may overlap with those before them; `few`
     has zeros where it meets a row for the second time."""
     rows, columns = matrix.shape
     width = WIDTH // matrix.itemsize
