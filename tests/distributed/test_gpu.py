@@ -1,6 +1,7 @@
 """Processes that train on a GPU end with the parameters of one process: by NCCL, a job of one; by gloo, a job of two on
 the same GPU."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -42,4 +43,5 @@ def test_parameters_are_those_of_one_process(backend: str, size: int, alone: dic
                 continue  # in another order of summation, rounding is amplified by Adam
             allowed = EXACT if "em" in name else CLOSE if name == on_gpu.SINGLE else ROUNDING
             for key, value in wanted.items():
-                torch.testing.assert_close(found[name][key], value, rtol=allowed, atol=allowed, msg=f"{name}, {key}")
+                where = functools.partial("{}, {}: {}".format, name, key)
+                torch.testing.assert_close(found[name][key], value, rtol=allowed, atol=allowed, msg=where)

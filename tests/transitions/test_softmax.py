@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trellis import engines
+from trellis.engines import homogeneous
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask
 from trellis.testing import check_transition
@@ -18,6 +19,7 @@ from trellis.transitions import Blocks, ClassBlocks, Dense, LazySoftmax, LogitBl
 from trellis.types import Belief, Groups, Potentials
 
 STATES, DIM = 5, 3
+HALF_TOLERANCE = 2e-2  # bfloat16 has eight bits
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +119,26 @@ def test_many_products_are_with_a_dense_matrix(monkeypatch: pytest.MonkeyPatch) 
     assert_close(dense.dense(), operator.dense())
     monkeypatch.setattr("trellis.transitions.tiled.ROOM", STATES**2)
     assert operator.for_products(10) is operator
+
+
+def test_the_matrix_in_bfloat16() -> None:
+    """As in training on a GPU: queries, matrix and products are in bfloat16, sums and keys in float32."""
+    generator = seeded(5)
+    given = [torch.randn(STATES, DIM, generator=generator).requires_grad_() for _ in range(2)]
+    prior = torch.rand(3, STATES, generator=generator)
+    potentials = Potentials(torch.randn(4, STATES, generator=generator), torch.randint(4, (3, 6), generator=generator))
+    outcomes = []
+    for dtype in (torch.bfloat16, torch.float64):
+        queries, keys = given[0].to(dtype), given[1].to(torch.promote_types(dtype, torch.float32))
+        transition = Dense(Softmax(queries, keys, None, dtype).dense())
+        assert transition.matrix.dtype is dtype
+        exact = Belief(prior.to(keys.dtype)), transition, potentials._replace(table=potentials.table.to(keys.dtype))
+        norms, last = homogeneous.score(*exact, torch.tensor([6, 1, 4]))
+        loss = norms.sum() + last.probs.square().sum()
+        outcomes.append([norms, last.probs, *torch.autograd.grad(loss, given)])
+    for low, exact in zip(*outcomes, strict=True):
+        assert low.dtype is torch.float32
+        assert 0 < (low - exact).norm() < HALF_TOLERANCE * exact.norm()
 
 
 def test_classes_of_a_small_model_are_trained_through_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ class LowProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, low: Tensor) -> Tensor:
         ctx.save_for_backward(x.to(low.dtype), low)
+        ctx.dtype = y.dtype
         return product(x.to(low.dtype), low)
 
     @staticmethod
@@ -201,7 +202,8 @@ class LowProduct(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, low = ctx.saved_tensors
         grad, (for_x, for_y, _) = grads[0].to(low.dtype), ctx.needs_input_grad
-        return product(grad, low.mT) if for_x else None, product(x.mT, grad) if for_y else None, None
+        d_x = product(grad, low.mT) if for_x else None
+        return d_x, product(x.mT, grad).to(ctx.dtype) if for_y else None, None
 
 
 def times(x: Tensor, y: Tensor, low: Tensor | None) -> Tensor:

@@ -152,7 +152,10 @@ class Softmax(SoftmaxEntry, Samplable):
     @cached_property
     def matrix(self) -> Tensor:
         with torch.set_grad_enabled(self.trained):
-            return row_softmax(self.queries, self.keys)
+            return row_softmax(self.queries, self.keys, self.low)
+
+    def dense(self) -> Tensor:
+        return self.matrix if self.mask is None else super().dense()
 
     @property
     def trains_as_matrix(self) -> bool:

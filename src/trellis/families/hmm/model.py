@@ -36,7 +36,8 @@ from trellis.report.trellis import Trellis
 from trellis.transitions import Dense, Softmax, stripes
 from trellis.types import Batch, Belief, Counts
 
-LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix
+LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix on a CPU
+WRITTEN_SHARE = 32  # bytes of a GPU's memory for each entry of such a matrix
 LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 29}  # maximum entries of transition blocks in memory while scoring
 BLOCKS_SHARE = 256  # on a GPU, also at most one entry for this many bytes of its memory
 OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text: streams, tokens per window, windows
@@ -283,11 +284,17 @@ def build_from_contexts(config: HMMConfig, corpus: Corpus, carry: bool, seed: in
 
 
 def written_out(parts: Parts) -> Parts:
-    """Replace a softmax transition over few states by a dense one, if all states are live at every step."""
-    few = not parts.emission.has_support and parts.num_states**2 <= LARGEST_WRITTEN
-    if not (few and isinstance(parts.transition, Softmax)):
+    """Replace a softmax transition by a dense one, if all states are live at every step and the matrix is small."""
+    if parts.emission.has_support or not isinstance(parts.transition, Softmax):
+        return parts
+    if parts.num_states**2 > largest_written(parts.transition.device):
         return parts
     return Parts(parts.given_start, Dense(parts.transition.dense()), parts.emission, parts.entry, parts.kept)
+
+
+def largest_written(device: torch.device) -> int:
+    """The maximum entries of a dense transition matrix."""
+    return total_memory(str(device)) // WRITTEN_SHARE if device.type == "cuda" else LARGEST_WRITTEN
 
 
 def steps_at_once(parts: Parts, batch: int, device: torch.device) -> int:

@@ -11,7 +11,11 @@ from trellis.kernels.lse import tiled
 from trellis.kernels.mask import Mask
 from trellis.kernels.optional import installed
 
-row_softmax = tiled.RowSoftmax.apply  # softmax(Q K') by rows: [R, d], [S, d] -> [R, S]
+
+def row_softmax(queries: Tensor, keys: Tensor, low: Tensor | None = None) -> Tensor:
+    """softmax(Q K') by rows: [R, d], [S, d] -> [R, S]. Products and the result have the precision of `low`, a copy of
+    the keys, if it is given."""
+    return tiled.RowSoftmax.apply(queries, keys, keys.detach() if low is None else low)
 
 
 def row_logsumexp(

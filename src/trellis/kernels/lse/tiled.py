@@ -50,28 +50,32 @@ class RowLogSumExp(torch.autograd.Function):
 
 
 class RowSoftmax(torch.autograd.Function):
-    """The softmax A of each row of Q K'. If g is the gradient with respect to A, and x_ij = A_ij (g_ij - sum_j' A_ij'
-    g_ij'), then dQ = x K and dK = x' Q. Besides A and g, only a few rows are in memory."""
+    """The softmax A of each row of Q K', in the precision of `low`, a copy of K. If g is the gradient with respect to
+    A, and x_ij = A_ij (g_ij - sum_j' A_ij' g_ij'), then dQ = x K and dK = x' Q. Besides A and g, only a few rows are in
+    memory."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor) -> Tensor:
-        out = queries.new_empty(len(queries), len(keys))
-        for rows in chunks(len(queries), len(keys), out.device):
-            torch.softmax(logits(queries[rows], keys), -1, out=out[rows])
-        ctx.save_for_backward(queries, keys, out)
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, low: Tensor) -> Tensor:
+        q = queries.to(low.dtype)
+        out = low.new_empty(len(q), len(low))
+        for rows in chunks(len(q), len(low), out.device):
+            out[rows] = logits(q[rows], low).softmax(-1)
+        ctx.save_for_backward(q, low, out)
+        ctx.dtypes = queries.dtype, keys.dtype
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        queries, keys, out = ctx.saved_tensors
-        d_queries, d_keys = torch.empty_like(queries), torch.zeros_like(keys)
-        for rows in chunks(len(queries), len(keys), out.device):
-            slopes = out[rows] * grads[0][rows]
-            slopes.addcmul_(out[rows], slopes.sum(-1, keepdim=True), value=-1)
-            torch.mm(slopes, keys, out=d_queries[rows])
-            d_keys.addmm_(slopes.T, queries[rows])
-        return d_queries, d_keys
+        q, k, out = ctx.saved_tensors
+        d_queries, d_keys = torch.empty_like(q, dtype=ctx.dtypes[0]), torch.zeros_like(k, dtype=ctx.dtypes[1])
+        for rows in chunks(len(q), len(k), out.device):
+            probs = out[rows].to(torch.promote_types(out.dtype, torch.float32))
+            slopes = probs * grads[0][rows]
+            slopes = slopes.addcmul_(probs, slopes.sum(-1, keepdim=True), value=-1).to(q.dtype)
+            d_queries[rows] = product(slopes, k)
+            d_keys += product(slopes.T, q[rows])
+        return d_queries, d_keys, None
 
 
 def chunks(rows: int, columns: int, device: torch.device) -> Iterator[slice]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from trellis.kernels import team
 from trellis.kernels.optional import installed
+from trellis.kernels.rows import times
 
 
 class Compiled(NamedTuple):
@@ -31,7 +32,9 @@ downwards = cycle((False, True))  # the order of the rows in successive products
 
 
 def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """The product of a matrix [R, K] with each of n vectors [n, K]: [n, R]."""
+    """The product of a matrix [R, K] with each of n vectors [n, K]: [n, R]. The matrix may have a lower precision."""
+    if matrix.dtype is not vectors.dtype:
+        return times(vectors, matrix.mT, matrix.mT)
     if not suits(matrix, vectors):
         return vectors @ matrix.T
     compiled = installed(COMPILED[matrix.device.type].module)
@@ -51,7 +54,9 @@ def times_by_team(compiled: ModuleType, matrix: Tensor, vectors: Tensor) -> Tens
 
 
 def few_times(vectors: Tensor, matrix: Tensor) -> Tensor:
-    """The product of each of n vectors [n, R] with a matrix [R, K]: [n, K]."""
+    """The product of each of n vectors [n, R] with a matrix [R, K]: [n, K]. The matrix may have a lower precision."""
+    if matrix.dtype is not vectors.dtype:
+        return times(vectors, matrix, matrix)
     if matrix.device.type != "cpu" or not suits(matrix, vectors, side=0):
         return vectors @ matrix
     compiled, last = installed(CPU.module), len(matrix) // DEPTH * DEPTH
