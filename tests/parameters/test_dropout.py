@@ -47,6 +47,17 @@ def test_a_draw_keeps_its_share_of_every_class(partition: Partition, rate: float
     assert len(set(drawn.ids.tolist())) == len(drawn.ids)
 
 
+@pytest.mark.parametrize(
+    ("count", "rate", "kept"), [(10, 0.25, 8), (3, 0.9, 1), (511, 0.001, 510), (1024, 0.1, 928), (700, 0.2, 576)]
+)
+def test_the_number_kept_is_aligned_if_it_is_large(count: int, rate: float, kept: int) -> None:
+    draw = Dropout("state", rate, states=count).draw(None)
+    assert draw is not None
+    assert draw.ids is not None
+    assert len(draw.ids.unique()) == kept
+    assert Dropout("none", 0.0, features=count, feature_rate=rate).kept_features == kept
+
+
 def test_without_classes_a_draw_keeps_its_share_of_all_states() -> None:
     dropout = Dropout("state", 0.25, states=12)
     draws = [drawn.ids for _ in range(400) if (drawn := dropout.draw(None)) and drawn.ids is not None]

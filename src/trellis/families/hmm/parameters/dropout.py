@@ -11,6 +11,7 @@ from trellis.kernels.mask import FEATURES, STATES, Mask, choose, draw_mask, keys
 
 KINDS = ("none", "state", "unstructured")
 STAGES = 8  # stages in which a rate moves from its initial to its final value
+ALIGNED, MANY = 32, 512  # from MANY on, the number of kept states or features is a multiple of ALIGNED
 
 
 class Draw(NamedTuple):
@@ -58,7 +59,7 @@ class Dropout(nn.Module):
             )
         self.kind, self.rate, self.end, self.seed, self.now = kind, rate, end, seed, rate
         self.features, self.states = features, states
-        self.kept_features = max(1, round(features * (1 - feature_rate))) if features else 0
+        self.kept_features = number_kept(features, feature_rate) if features else 0
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
 
     @property
@@ -97,7 +98,7 @@ class Dropout(nn.Module):
                 return Draw(ids, thin, features=features)
         scores = self.scores(step, STATES, partition.num_states if partition else self.states)
         if partition is None or thin is None:
-            kept = max(1, round(self.states * (1 - self.now)))
+            kept = number_kept(self.states, self.now)
             return Draw(scores.topk(kept).indices.sort().values, features=features)
         return Draw(partition.choose(scores, thin), thin, features=features)
 
@@ -109,3 +110,10 @@ class Dropout(nn.Module):
     def scores(self, step: Tensor, purpose: int, count: int) -> Tensor:
         """Random scores by which states or features are selected: [count]."""
         return keys(self.seed, step, purpose, torch.arange(count, device=step.device))
+
+
+def number_kept(count: int, rate: float) -> int:
+    """How many of `count` states or features are kept. On a GPU, products are slow if large dimensions are not
+    multiples of a power of two."""
+    kept = max(1, round(count * (1 - rate)))
+    return kept if kept < MANY else min(count, ALIGNED * round(kept / ALIGNED))
