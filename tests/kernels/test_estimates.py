@@ -8,7 +8,10 @@ import torch
 from trellis.dirichlet import most_probable
 from trellis.emissions import Categorical
 from trellis.kernels import estimates
+from trellis.parts import Parts, Prior
 from trellis.testing.close import assert_close
+from trellis.transitions import Dense
+from trellis.types import Counts
 
 triton = pytest.importorskip("trellis.kernels.estimates.triton", reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,6 +39,9 @@ def test_rows(rows: int, columns: int, pseudocount: float, keep_zeros: bool) -> 
     found = triton.rows(given.to(DEVICE), pseudocount, before.to(DEVICE), keep_zeros)
     expected = most_probable(given.double(), pseudocount, before.double(), keep_zeros=keep_zeros)
     assert_close(found.cpu(), expected, TOLERANCE)
+    over = given.to(DEVICE)
+    assert triton.rows(over, pseudocount, before.to(DEVICE), keep_zeros, out=over) is over
+    assert over.equal(found)
 
 
 @pytest.mark.parametrize(("symbols", "states"), [(5, 3), (300, 3), (300, 20), (9, 1030)])
@@ -45,6 +51,36 @@ def test_log_columns(symbols: int, states: int, pseudocount: float) -> None:
     found = triton.log_columns(given.to(DEVICE), pseudocount, before.to(DEVICE))
     expected = Categorical(before.double(), None, states).maximised(given.double(), pseudocount).table
     assert_close(found.cpu(), expected, TOLERANCE)
+    over = given.to(DEVICE)
+    assert triton.log_columns(over, pseudocount, before.to(DEVICE), out=over) is over
+    assert over.equal(found)
+
+
+def parts(dtype: torch.dtype, device: str) -> Parts:
+    start, matrix, table = old(2, 6)[0], old(6, 6), old(6, 9).T.log().contiguous()
+    start, matrix, table = (value.to(device, dtype) for value in (start, matrix, table))
+    return Parts(start, Dense(matrix), Categorical(table, None, 6))
+
+
+@pytest.mark.parametrize("consume", [False, True])
+def test_an_m_step_over_its_counts(consume: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new parameters take the memory of the counts only if the caller gives them up."""
+    given = Counts(torch.zeros(()), counts(2, 6)[0], counts(6, 6), counts(9, 6))
+    start, transition, emission = parts(torch.float64, "cpu").maximised(
+        Counts(*(c.double() for c in given)), Prior.same(0.1)
+    )
+    monkeypatch.setattr(estimates, "fused", lambda *_: triton)
+    mine = Counts(*(value.to(DEVICE) for value in given))
+    found = parts(torch.float32, DEVICE).maximised(mine, Prior.same(0.1), consume=consume)
+    for ours, exact in (
+        (found.start, start),
+        (found.transition.dense(), transition.dense()),
+        (found.emission.table, emission.table),
+    ):
+        assert_close(ours.cpu(), exact, TOLERANCE)
+    assert (found.transition.dense() is mine.transition) == consume
+    assert (found.emission.table is mine.emission) == consume
+    assert consume or all(one.cpu().equal(other) for one, other in zip(mine, given, strict=True))
 
 
 def test_where_it_does_not_apply() -> None:
