@@ -11,6 +11,9 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from operators import flat
 from trellis import engines
@@ -18,6 +21,7 @@ from trellis.emissions import Categorical
 from trellis.engines import homogeneous, reference
 from trellis.errors import TrellisError
 from trellis.inference import discrete
+from trellis.kernels import estimates
 from trellis.learning.em import expect
 from trellis.parts import Parts, Prior
 from trellis.testing.problems import Problem, random_problem
@@ -206,6 +210,45 @@ def test_sizes_are_rounded_up_by_at_most_a_quarter() -> None:
         assert size <= passes.rounded(size) <= max(size + 1, 1.25 * size)
         assert passes.rounded(size, 64) % 64 == 0
     assert len({passes.rounded(size) for size in range(1, 1025)}) < 40
+
+
+class Large(TorchDispatchMode):
+    """The largest number of tensors in memory at a time that have at least `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.alive, self.most = size, dict[int, StorageWeakRef](), 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves((args, kwargs, found)):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().nbytes() >= self.size:
+                self.alive[tensor.untyped_storage()._cdata] = StorageWeakRef(tensor.untyped_storage())
+        self.alive = {key: one for key, one in self.alive.items() if not one.expired()}
+        self.most = max(self.most, len(self.alive))
+        return found
+
+
+def test_an_em_step_holds_the_emissions_and_their_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other tensor of this size: the new emissions are written over the counts."""
+    kernels = pytest.importorskip("trellis.kernels.estimates.triton")
+    monkeypatch.setattr(estimates, "fused", lambda *_: kernels)
+    monkeypatch.setattr(engines, "choose", lambda *_: graphed)
+    prior, transition, potentials, lengths = single(random_problem(8, 3, 2, 5, symbols=20_000))
+    parts = Parts(prior.probs[0].clone(), transition, Categorical(potentials.table, None, 5))
+    graphed.memory_of.cache_clear()
+    size, rows = potentials.table.nbytes, potentials.rows
+    del potentials
+
+    def improved(parts: Parts) -> Parts:
+        counts, _ = expect(parts, rows, lengths)
+        return parts.maximised(counts, Prior(), consume=True)
+
+    with Large(size) as large:
+        for _ in range(3):  # run, captured, replayed
+            parts = improved(parts)
+            discrete.log_likelihood(prior, parts.transition, Potentials(parts.emission.table, rows), lengths)
+    assert large.most == 2
 
 
 @NEEDS_GPU

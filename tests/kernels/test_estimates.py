@@ -66,21 +66,37 @@ def parts(dtype: torch.dtype, device: str) -> Parts:
 def test_an_m_step_over_its_counts(consume: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new parameters take the memory of the counts only if the caller gives them up."""
     given = Counts(torch.zeros(()), counts(2, 6)[0], counts(6, 6), counts(9, 6))
-    start, transition, emission = parts(torch.float64, "cpu").maximised(
-        Counts(*(c.double() for c in given)), Prior.same(0.1)
-    )
+    exact = parts(torch.float64, "cpu").maximised(Counts(*(value.double() for value in given)), Prior.same(0.1))
     monkeypatch.setattr(estimates, "fused", lambda *_: triton)
     mine = Counts(*(value.to(DEVICE) for value in given))
     found = parts(torch.float32, DEVICE).maximised(mine, Prior.same(0.1), consume=consume)
-    for ours, exact in (
-        (found.start, start),
-        (found.transition.dense(), transition.dense()),
-        (found.emission.table, emission.table),
-    ):
-        assert_close(ours.cpu(), exact, TOLERANCE)
+    assert_close(found.start.cpu(), exact.start, TOLERANCE)
+    assert_close(found.transition.dense().cpu(), exact.transition.dense(), TOLERANCE)
+    assert_close(found.emission.table.cpu(), exact.emission.table, TOLERANCE)
     assert (found.transition.dense() is mine.transition) == consume
     assert (found.emission.table is mine.emission) == consume
     assert consume or all(one.cpu().equal(other) for one, other in zip(mine, given, strict=True))
+
+
+class Doubled(Categorical):
+    def maximised(self, statistics: torch.Tensor, prior: float | torch.Tensor) -> Categorical:
+        return super().maximised(2 * statistics, prior)
+
+
+class Uniform(Dense):
+    def maximised(self, statistics: torch.Tensor, pseudocount: float | torch.Tensor = 0.0) -> Dense:
+        return Dense(torch.full_like(statistics, 1 / len(statistics)))
+
+
+def test_the_m_step_of_a_subclass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`consuming` is its own `maximised`."""
+    monkeypatch.setattr(estimates, "fused", lambda *_: triton)
+    _, transition, emission = parts(torch.float32, DEVICE)
+    moves, emits = counts(6, 6).to(DEVICE), counts(9, 6).to(DEVICE)
+    words = Doubled(emission.table, None, 6)
+    assert words.maximised(emits, 0.1).table.equal(words.consuming(emits, 0.1).table)
+    chain = Uniform(transition.dense())
+    assert chain.maximised(moves).dense().equal(chain.consuming(moves).dense())
 
 
 def test_where_it_does_not_apply() -> None:

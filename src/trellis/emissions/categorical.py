@@ -69,10 +69,10 @@ class Categorical(SymbolEmission):
         return self.with_table(torch.where(total > 0, weights.log() - total.log(), self.table))
 
     def consuming(self, statistics: Tensor, prior: float | Tensor) -> Categorical:
-        kernels = None if self.has_support else estimates.overwritten(statistics, prior, self.table)
-        if kernels is None:
-            return self.maximised(statistics, prior)
-        return self.with_table(kernels.log_columns(statistics, prior, self.table, out=statistics))
+        inherited = type(self).maximised is Categorical.maximised and not self.has_support
+        if inherited and (kernels := estimates.overwritten(statistics, prior, self.table)):
+            return self.with_table(kernels.log_columns(statistics, prior, self.table, out=statistics))
+        return self.maximised(statistics, prior)
 
     def with_table(self, table: Tensor) -> Self:
         """A copy with another table."""

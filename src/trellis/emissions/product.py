@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
-from trellis.emissions.base import Emission
 from trellis.emissions.categorical import Categorical
 from trellis.kernels.rows import take
 from trellis.types import Potentials
@@ -58,8 +57,6 @@ class Product(Categorical):
         by_word = visits.new_zeros(self.table.shape).index_add_(0, words, visits)
         by_tag = visits.new_zeros((len(self.tags) + 1) * self.num_states).index_add_(0, places, visits.flatten())
         return torch.cat([by_word.flatten(), by_tag[self.num_states :]])
-
-    consuming = Emission.consuming
 
     def split_statistics(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
         """The statistics of words [V, k] and of tags [Y, K]."""

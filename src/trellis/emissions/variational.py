@@ -47,8 +47,6 @@ class DirichletCategorical(Categorical):
     def maximised(self, statistics: Tensor, prior: object) -> DirichletCategorical:
         return DirichletCategorical(self.prior + statistics, self.prior)
 
-    consuming = Emission.consuming
-
     def divergence(self) -> Tensor:
         return divergence(self.posterior.T, self.prior.T, self.table.T).sum()
 

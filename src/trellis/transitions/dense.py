@@ -60,7 +60,8 @@ class Dense(DenseEntry, Countable, Samplable):
         return Dense(most_probable(statistics, pseudocount, self.matrix))
 
     def consuming(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Dense:
-        if kernels := estimates.overwritten(statistics, pseudocount, self.matrix):
+        inherited = type(self).maximised is Dense.maximised
+        if inherited and (kernels := estimates.overwritten(statistics, pseudocount, self.matrix)):
             return Dense(kernels.rows(statistics, pseudocount, self.matrix, True, out=statistics))
         return self.maximised(statistics, pseudocount)
 
