@@ -73,13 +73,13 @@ class Parts:
         new parameters may be written over the counts."""
         if prior.constraints is not None:
             return prior.constraints.maximised(self, counts, prior._replace(constraints=None))
-        start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
         transition, emission = self.transition, self.emission
+        if prior.emission is not None:  # first, because on a GPU it takes longest
+            emission = (emission.consuming if consume else emission.maximised)(counts.emission, prior.emission)
         if prior.transition is not None:
             moves = countable(transition)
             transition = (moves.consuming if consume else moves.maximised)(counts.transition, prior.transition)
-        if prior.emission is not None:
-            emission = (emission.consuming if consume else emission.maximised)(counts.emission, prior.emission)
+        start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
         return Parts(start, transition, emission)
 
 
