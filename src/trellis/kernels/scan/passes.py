@@ -3,7 +3,6 @@ of them use the same memory."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -253,13 +252,13 @@ class Passes:
     def summed_products(self) -> Tensor:
         """sum_t a_{t-1} w_t' / d_t. Not part of a graph, in which cuBLAS would have a workspace of its own."""
         left, right, scale = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1), self.shares[1:].flatten()
-        found = None
+        found, number = None, 2 * len(LEFT) * self.states  # of parts, for each step
+        most = number * min(ROWS, len(left))
+        fits = most <= self.matrix.numel()  # the matrix is not needed any more
+        memory = self.matrix.flatten() if fits else self.matrix.new_empty(most)
         for first in range(0, len(left), ROWS):
             rows = slice(first, min(first + ROWS, len(left)))
-            shape = 2, len(LEFT), rows.stop - first, self.states
-            fits = math.prod(shape) <= self.matrix.numel()  # the matrix is not needed any more
-            chunk = self.matrix.flatten()[: math.prod(shape)].view(shape) if fits else self.matrix.new_empty(shape)
-            a, w = chunk
+            a, w = memory[: number * (rows.stop - first)].view(2, len(LEFT), -1, self.states)
             split(left[rows], a, LEFT)
             split(right[rows], w, RIGHT, scale[rows])
             pairs = product(a.flatten(0, 1).T, w.flatten(0, 1))
