@@ -87,7 +87,7 @@ class Ours:
 
     def em(self) -> None:
         counts, _ = expect(self.parts, self.tokens, self.lengths)
-        self.parts = self.parts.maximised(counts, Prior())
+        self.parts = self.parts.maximised(counts, Prior(), consume=True)
 
 
 class Plain:

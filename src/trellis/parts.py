@@ -68,16 +68,18 @@ class Parts:
     def with_emission(self, emission: Emission) -> Parts:
         return Parts(self.given_start, self.transition, emission, self.entry, self.kept)
 
-    def maximised(self, counts: Counts, prior: Prior) -> Parts:
-        """Return new parts, over all states, after an M-step with these expected counts and priors."""
+    def maximised(self, counts: Counts, prior: Prior, consume: bool = False) -> Parts:
+        """Return new parts, over all states, after an M-step with these expected counts and priors. If `consume`, the
+        new parameters may be written over the counts."""
         if prior.constraints is not None:
             return prior.constraints.maximised(self, counts, prior._replace(constraints=None))
-        start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
         transition, emission = self.transition, self.emission
+        if prior.emission is not None:  # first, because on a GPU it takes longest
+            emission = (emission.consuming if consume else emission.maximised)(counts.emission, prior.emission)
         if prior.transition is not None:
-            transition = countable(transition).maximised(counts.transition, prior.transition)
-        if prior.emission is not None:
-            emission = emission.maximised(counts.emission, prior.emission)
+            moves = countable(transition)
+            transition = (moves.consuming if consume else moves.maximised)(counts.transition, prior.transition)
+        start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
         return Parts(start, transition, emission)
 
 

@@ -11,14 +11,17 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from operators import flat
-from replays import replay_anywhere
 from trellis import engines
 from trellis.emissions import Categorical
-from trellis.engines import homogeneous, reference, replay
+from trellis.engines import homogeneous, reference
 from trellis.errors import TrellisError
 from trellis.inference import discrete
+from trellis.kernels import estimates
 from trellis.learning.em import expect
 from trellis.parts import Parts, Prior
 from trellis.testing.problems import Problem, random_problem
@@ -56,26 +59,11 @@ def assert_agree(ours: Any, exact: Any) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_ragged_batches_with_gaps_and_zeros(
-    shape: tuple[int, int, int], function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay, "SMALL", 0)
+def test_ragged_batches_with_gaps_and_zeros(shape: tuple[int, int, int], function: str) -> None:
     problem = random_problem(3, *shape, symbols=9, zeros=0.1, missing=0.2, shortest=0)
     exact = getattr(reference, function)(*problem)
     for _ in range(3):  # run, captured, replayed
         assert_agree(getattr(graphed, function)(*single(problem)), exact)
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_small_problems_as_one_graph(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay_anywhere(monkeypatch)
-    graphed.memory_of(DEVICE).graphs.clear()
-    kept = []
-    for seed in (3, 3, 3, 4):  # run, captured, replayed, and replayed on another problem
-        problem = random_problem(seed, 2, 3, 3, symbols=4, zeros=0.1, missing=0.2, shortest=0)
-        kept.append((getattr(graphed, function)(*single(problem)), getattr(reference, function)(*problem)))
-    for ours, exact in kept:
-        assert_agree(ours, exact)
 
 
 def test_one_graph_serves_similar_shapes() -> None:
@@ -104,10 +92,24 @@ def test_expected_transitions_in_chunks(states: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(passes, "FEW", 32)
     monkeypatch.setattr(passes, "ROWS", 40)
     graphed.memory_of.cache_clear()
-    assert (passes.chunk_shape(4, 32, -(-states // 64) * 64) == (0,)) == (states > 64)
+    width = -(-states // passes.MULTIPLE) * passes.MULTIPLE
+    assert (2 * len(passes.LEFT) * passes.ROWS <= 3 * width) == (states > 64)
     problem = random_problem(4, 20, 4, states, symbols=7, missing=0.1)
     for _ in range(3):
         assert_agree(graphed.expect(*single(problem)), reference.expect(*problem))
+    graphed.memory_of.cache_clear()
+
+
+@pytest.mark.parametrize("group", [1, 20, 100])
+def test_expected_transitions_in_groups_of_steps(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more groups than the last of them leaves steps for, with several, and with one."""
+    monkeypatch.setattr(passes, "GROUP", group)
+    graphed.memory_of.cache_clear()
+    problem = random_problem(6, 33, 4, 70, symbols=7, missing=0.1, shortest=0)
+    for _ in range(3):
+        assert_agree(graphed.expect(*single(problem)), reference.expect(*problem))
+    (made,) = graphed.memory_of(DEVICE).passes.values()
+    assert len(made.pairs) == min(passes.GROUPS, max(1, 3 * made.batch // group))
     graphed.memory_of.cache_clear()
 
 
@@ -208,6 +210,45 @@ def test_sizes_are_rounded_up_by_at_most_a_quarter() -> None:
         assert size <= passes.rounded(size) <= max(size + 1, 1.25 * size)
         assert passes.rounded(size, 64) % 64 == 0
     assert len({passes.rounded(size) for size in range(1, 1025)}) < 40
+
+
+class Large(TorchDispatchMode):
+    """The largest number of tensors in memory at a time that have at least `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.alive, self.most = size, dict[int, StorageWeakRef](), 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves((args, kwargs, found)):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().nbytes() >= self.size:
+                self.alive[tensor.untyped_storage()._cdata] = StorageWeakRef(tensor.untyped_storage())
+        self.alive = {key: one for key, one in self.alive.items() if not one.expired()}
+        self.most = max(self.most, len(self.alive))
+        return found
+
+
+def test_an_em_step_holds_the_emissions_and_their_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other tensor of this size: the new emissions are written over the counts."""
+    kernels = pytest.importorskip("trellis.kernels.estimates.triton")
+    monkeypatch.setattr(estimates, "fused", lambda *_: kernels)
+    monkeypatch.setattr(engines, "choose", lambda *_: graphed)
+    prior, transition, potentials, lengths = single(random_problem(8, 3, 2, 5, symbols=20_000))
+    parts = Parts(prior.probs[0].clone(), transition, Categorical(potentials.table, None, 5))
+    graphed.memory_of.cache_clear()
+    size, rows = potentials.table.nbytes, potentials.rows
+    del potentials
+
+    def improved(parts: Parts) -> Parts:
+        counts, _ = expect(parts, rows, lengths)
+        return parts.maximised(counts, Prior(), consume=True)
+
+    with Large(size) as large:
+        for _ in range(3):  # run, captured, replayed
+            parts = improved(parts)
+            discrete.log_likelihood(prior, parts.transition, Potentials(parts.emission.table, rows), lengths)
+    assert large.most == 2
 
 
 @NEEDS_GPU

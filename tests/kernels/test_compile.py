@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 SCRIPT = """
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -109,7 +110,8 @@ compile(dense.forward_kernel, types, largest, num_warps=8, num_stages=3)
 compile(dense.backward_kernel, types, largest, num_warps=8, num_stages=3)
 types |= {"x": "*fp32", "rows": "i32"}
 compile(dense.split_kernel, types, {"ORDER": (3, 2, 1, 2, 1, 1), "SCALED": True, "BLOCK": 512})
-types |= {"rows": "*i64", "lengths": "*i64", "out": "*fp32"}
+types |= {"rows": "*i64", "lengths": "*i64", "out": "*fp32", "parts": "*bf16"}
+compile(dense.pairs_kernel, types | {"count": "i32"}, {"LOW": tl.bfloat16, "BLOCK": 64, "ROWS": 32})
 compile(dense.load_kernel, types, {"BLOCK": 512})
 compile(dense.smooth_kernel, types, {"BLOCK": 512, "TINY": 1e-38})
 compile(dense.visits_kernel, types, {"ROWS": 16, "BLOCK": 256, "TINY": 1e-38})
@@ -143,5 +145,5 @@ def test_kernels_compile() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     shared = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(shared) == 47
+    assert len(shared) == 48
     assert max(shared) <= SHARED_MEMORY

@@ -8,7 +8,10 @@ import torch
 from trellis.dirichlet import most_probable
 from trellis.emissions import Categorical
 from trellis.kernels import estimates
+from trellis.parts import Parts, Prior
 from trellis.testing.close import assert_close
+from trellis.transitions import Dense
+from trellis.types import Counts
 
 triton = pytest.importorskip("trellis.kernels.estimates.triton", reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,6 +39,9 @@ def test_rows(rows: int, columns: int, pseudocount: float, keep_zeros: bool) -> 
     found = triton.rows(given.to(DEVICE), pseudocount, before.to(DEVICE), keep_zeros)
     expected = most_probable(given.double(), pseudocount, before.double(), keep_zeros=keep_zeros)
     assert_close(found.cpu(), expected, TOLERANCE)
+    over = given.to(DEVICE)
+    assert triton.rows(over, pseudocount, before.to(DEVICE), keep_zeros, out=over) is over
+    assert over.equal(found)
 
 
 @pytest.mark.parametrize(("symbols", "states"), [(5, 3), (300, 3), (300, 20), (9, 1030)])
@@ -45,6 +51,52 @@ def test_log_columns(symbols: int, states: int, pseudocount: float) -> None:
     found = triton.log_columns(given.to(DEVICE), pseudocount, before.to(DEVICE))
     expected = Categorical(before.double(), None, states).maximised(given.double(), pseudocount).table
     assert_close(found.cpu(), expected, TOLERANCE)
+    over = given.to(DEVICE)
+    assert triton.log_columns(over, pseudocount, before.to(DEVICE), out=over) is over
+    assert over.equal(found)
+
+
+def parts(dtype: torch.dtype, device: str) -> Parts:
+    start, matrix, table = old(2, 6)[0], old(6, 6), old(6, 9).T.log().contiguous()
+    start, matrix, table = (value.to(device, dtype) for value in (start, matrix, table))
+    return Parts(start, Dense(matrix), Categorical(table, None, 6))
+
+
+@pytest.mark.parametrize("consume", [False, True])
+def test_an_m_step_over_its_counts(consume: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new parameters take the memory of the counts only if the caller gives them up."""
+    given = Counts(torch.zeros(()), counts(2, 6)[0], counts(6, 6), counts(9, 6))
+    exact = parts(torch.float64, "cpu").maximised(Counts(*(value.double() for value in given)), Prior.same(0.1))
+    monkeypatch.setattr(estimates, "fused", lambda *_: triton)
+    mine = Counts(*(value.to(DEVICE) for value in given))
+    found = parts(torch.float32, DEVICE).maximised(mine, Prior.same(0.1), consume=consume)
+    assert_close(found.start.cpu(), exact.start, TOLERANCE)
+    assert_close(found.transition.dense().cpu(), exact.transition.dense(), TOLERANCE)
+    assert_close(found.emission.table.cpu(), exact.emission.table, TOLERANCE)
+    assert (found.transition.dense() is mine.transition) == consume
+    assert (found.emission.table is mine.emission) == consume
+    assert consume or all(one.cpu().equal(other) for one, other in zip(mine, given, strict=True))
+
+
+class Doubled(Categorical):
+    def maximised(self, statistics: torch.Tensor, prior: float | torch.Tensor) -> Categorical:
+        return super().maximised(2 * statistics, prior)
+
+
+class Uniform(Dense):
+    def maximised(self, statistics: torch.Tensor, pseudocount: float | torch.Tensor = 0.0) -> Dense:
+        return Dense(torch.full_like(statistics, 1 / len(statistics)))
+
+
+def test_the_m_step_of_a_subclass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`consuming` is its own `maximised`."""
+    monkeypatch.setattr(estimates, "fused", lambda *_: triton)
+    _, transition, emission = parts(torch.float32, DEVICE)
+    moves, emits = counts(6, 6).to(DEVICE), counts(9, 6).to(DEVICE)
+    words = Doubled(emission.table, None, 6)
+    assert words.maximised(emits, 0.1).table.equal(words.consuming(emits, 0.1).table)
+    chain = Uniform(transition.dense())
+    assert chain.maximised(moves).dense().equal(chain.consuming(moves).dense())
 
 
 def test_where_it_does_not_apply() -> None:

@@ -63,6 +63,10 @@ class Emission(ABC):
     def maximised(self, statistics: Tensor, prior: Any) -> Self:
         """The M-step: the MAP emission given statistics and a prior (for symbols, a pseudocount)."""
 
+    def consuming(self, statistics: Tensor, prior: Any) -> Self:
+        """`maximised` for statistics that are not needed any more: the result may be written over them."""
+        return self.maximised(statistics, prior)
+
     @abstractmethod
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Sample one observation from each state: [...] -> [..., *]."""

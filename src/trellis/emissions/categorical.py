@@ -68,6 +68,12 @@ class Categorical(SymbolEmission):
         total = weights.sum(0) if support is None else totals_by_state(weights, support, self.num_states)[support]
         return self.with_table(torch.where(total > 0, weights.log() - total.log(), self.table))
 
+    def consuming(self, statistics: Tensor, prior: float | Tensor) -> Categorical:
+        inherited = type(self).maximised is Categorical.maximised and not self.has_support
+        if inherited and (kernels := estimates.overwritten(statistics, prior, self.table)):
+            return self.with_table(kernels.log_columns(statistics, prior, self.table, out=statistics))
+        return self.maximised(statistics, prior)
+
     def with_table(self, table: Tensor) -> Self:
         """A copy with another table."""
         found = object.__new__(type(self))

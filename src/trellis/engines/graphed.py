@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trellis.engines import homogeneous, reference
-from trellis.engines.replay import LOCK, LONGEST, Room, replayed
+from trellis.engines.replay import LOCK, LONGEST
 from trellis.errors import TrellisError
 from trellis.kernels.scan.passes import Memory, inverted, memory_needed
 from trellis.transitions import Dense
@@ -37,7 +37,8 @@ def fits(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
 
 
 class Run:
-    """One problem, copied into the memory that the CUDA graphs use. Results are copied out of this memory."""
+    """One problem, copied into the memory that the CUDA graphs use, except the table, which is read in place. Results
+    are copied out of this memory."""
 
     def __init__(self, prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> None:
         self.prior, self.matrix = prior.probs.to(torch.float32), transition.matrix.contiguous()
@@ -69,7 +70,7 @@ class Run:
 
     def expect(self) -> reference.Expected:
         self.passes.expect()
-        moves = self.matrix * self.passes.pairs[: self.states, : self.states]
+        moves = self.passes.moves(self.matrix)
         belief, entry, starts = self.passes.ends[:, : self.batch, : self.states].clone()
         visits = self.passes.visits(self.table)
         return reference.Expected(self.log_norms(), Belief(belief), entry, starts, moves, visits)
@@ -79,8 +80,7 @@ def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
     """work(Run(*problem)). If the problem does not fit in memory, the two halves of its batch are processed in turn."""
     try:
         with LOCK, torch.no_grad():
-            room = Room(memory_of(problem[3].device).graphs)
-            return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, room)
+            return work(Run(*problem))
     except torch.cuda.OutOfMemoryError as error:
         with LOCK:
             memory_of(problem[3].device).release()  # the halves need less memory

@@ -26,6 +26,11 @@ class Carry(NamedTuple):
         nothing = like.new_zeros(1, 1).expand(batch, num_states)
         return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device), all_fresh=True)
 
+    @classmethod
+    def first(cls, belief: Belief, lengths: Tensor) -> Carry:
+        """The state after the first batch. A sequence without tokens stays fresh, whatever its distribution."""
+        return cls(belief, lengths == 0)
+
     def reset(self, where: Tensor) -> Carry:
         """The `Carry` of the first B sequences, in which those marked by the mask `where` [B] have not begun yet."""
         probs, ids = self.belief
@@ -41,8 +46,8 @@ class Carry(NamedTuple):
 
     def after(self, belief: Belief, lengths: Tensor | None, num_states: int) -> Carry:
         """The state after a batch: `belief`, or the old state for sequences that have no tokens in the batch."""
-        if self.all_fresh and lengths is not None:  # a sequence without tokens stays fresh, whatever its distribution
-            return Carry(belief, lengths == 0)
+        if self.all_fresh and lengths is not None:
+            return Carry.first(belief, lengths)
         waits = belief.ids is not None or not belief.probs.is_cuda  # on a GPU, a check would wait for the device
         if lengths is None or (waits and bool((lengths > 0).all())):
             return Carry(belief, torch.zeros_like(self.fresh))

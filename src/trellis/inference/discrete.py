@@ -162,7 +162,12 @@ def log_likelihood(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> Tensor:
     """log p(x), summed in float64: [B]; -inf, with no gradient, for a sequence of probability zero."""
-    total = score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
+    chain = live_chain(prior, transition, potentials, lengths)
+    found = engines.score(*chain[:4])
+    finite = Finite(found[0]).begun()
+    total = found[0].sum(1, dtype=torch.float64)  # queued before the check for underflow, which waits for a GPU
+    right = rescued("score", chain, found, finite)
+    total = total if right is found else right[0].sum(1, dtype=torch.float64)
     return total.masked_fill(total == -torch.inf, -torch.inf) if total.requires_grad else total
 
 

@@ -120,8 +120,8 @@ class Maximisable(ABC):
 
     @torch.no_grad()
     def maximise(self, counts: Counts, prior: Prior) -> None:
-        """The M-step: re-estimate the parameters from expected counts."""
-        self.write(self.parts().maximised(counts, prior))
+        """The M-step: re-estimate the parameters from expected counts, which may be overwritten."""
+        self.write(self.parts().maximised(counts, prior, consume=True))
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

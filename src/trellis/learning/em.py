@@ -36,12 +36,16 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
     instead of a start."""
     start, transition, emission = parts
     potentials = emission.potentials(observations).checked(lengths)
-    carry = Carry.begin(len(lengths), parts.num_states, start) if carry is None else carry
-    prior = carry.prior(start, transition, potentials.first_ids())
-    fresh = None if carry.all_fresh else carry.fresh
-    counts, belief = discrete.counts(prior, transition, potentials, lengths, carry.belief, fresh)
-    counts = counts._replace(emission=emission.statistics(observations, counts.emission))
-    return counts, carry.after(belief, lengths, parts.num_states)
+    if carry is None:
+        prior = from_start(start, len(lengths), potentials.first_ids())
+        counts, belief = discrete.counts(prior, transition, potentials, lengths)
+        after = Carry.first(belief, lengths)
+    else:
+        prior = carry.prior(start, transition, potentials.first_ids())
+        fresh = None if carry.all_fresh else carry.fresh
+        counts, belief = discrete.counts(prior, transition, potentials, lengths, carry.belief, fresh)
+        after = carry.after(belief, lengths, parts.num_states)
+    return counts._replace(emission=emission.statistics(observations, counts.emission)), after
 
 
 def expect_whole(

@@ -31,7 +31,7 @@ class VariationalParts(Parts):
         apart = [divergence(*each).sum() for each in zip(self.posteriors, self.priors, self.logs, strict=True)]
         return -float(sum(apart) + self.emission.divergence())
 
-    def maximised(self, counts: Counts, prior: Prior) -> VariationalParts:
+    def maximised(self, counts: Counts, prior: Prior, consume: bool = False) -> VariationalParts:
         """The updated posteriors. Where `prior` is None, the posterior is kept."""
         fields = zip(self.posteriors, self.priors, prior[:2], (counts.start, counts.transition), strict=True)
         start, transition = (old if given is None else own + count for old, own, given, count in fields)

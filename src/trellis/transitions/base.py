@@ -107,6 +107,10 @@ class Countable(Transition):
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Self:
         """The M-step: the MAP estimate from the statistics, under a Dirichlet prior with parameter pseudocount + 1."""
 
+    def consuming(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Self:
+        """`maximised` for statistics that are not needed any more: the result may be written over them."""
+        return self.maximised(statistics, pseudocount)
+
 
 class Samplable(Transition):
     """A transition from which states can be sampled, by inverting the CDF at uniform random numbers."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
+from trellis.kernels import estimates
 from trellis.kernels.thin import few_times, times_few
 from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert, select
 from trellis.types import Groups
@@ -57,6 +58,12 @@ class Dense(DenseEntry, Countable, Samplable):
 
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Dense:
         return Dense(most_probable(statistics, pseudocount, self.matrix))
+
+    def consuming(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Dense:
+        inherited = type(self).maximised is Dense.maximised
+        if inherited and (kernels := estimates.overwritten(statistics, pseudocount, self.matrix)):
+            return Dense(kernels.rows(statistics, pseudocount, self.matrix, True, out=statistics))
+        return self.maximised(statistics, pseudocount)
 
     def dense(self) -> Tensor:
         return self.matrix

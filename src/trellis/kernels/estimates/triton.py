@@ -60,18 +60,19 @@ def log_columns_kernel(
     tl.store(out + at, tl.where(total > 0, logs, before), mask=inside)
 
 
-def rows(counts: Tensor, pseudocount: float, old: Tensor, keep_zeros: bool) -> Tensor:
-    """The MAP estimates along the last dimension. A distribution without counts keeps its old probabilities."""
-    out = torch.empty_like(old)
+def rows(counts: Tensor, pseudocount: float, old: Tensor, keep_zeros: bool, out: Tensor | None = None) -> Tensor:
+    """The MAP estimates along the last dimension. A distribution without counts keeps its old probabilities. `out` may
+    be the counts themselves."""
+    out = torch.empty_like(old) if out is None else out
     count = counts.numel() // counts.shape[-1]
     rows_kernel[(count,)](counts, old, out, float(pseudocount), counts.shape[-1], keep_zeros, BLOCK=BLOCK)
     return out
 
 
-def log_columns(counts: Tensor, pseudocount: float, old: Tensor) -> Tensor:
+def log_columns(counts: Tensor, pseudocount: float, old: Tensor, out: Tensor | None = None) -> Tensor:
     """The logarithms of the MAP estimates along the first dimension of counts [V, K]. A distribution without counts
-    keeps its old logarithms."""
-    out, (symbols, states) = torch.empty_like(old), counts.shape
+    keeps its old logarithms. `out` may be the counts themselves."""
+    out, (symbols, states) = torch.empty_like(old) if out is None else out, counts.shape
     block = min(BLOCK, triton.next_power_of_2(states))
     rows = min(SUMMED, BLOCK // block)  # a program of `sums_kernel` must not add rows of the next
     sizes, columns = {"ROWS": rows, "BLOCK": block}, triton.cdiv(states, block)

@@ -112,11 +112,43 @@ def split_kernel(x, scale, out, rows, K, padded, ORDER: tl.constexpr, SCALED: tl
     value = tl.load(x + i * K + j, mask=(i < rows) & (j < K), other=0.0)
     if SCALED:
         value *= tl.load(scale + i)
+    store_row(value, out, tl.num_programs(0).to(tl.int64) * padded, i * padded + j, j < padded, ORDER)
+
+
+@triton.jit
+def store_row(value, out, plane, at, inside, ORDER: tl.constexpr):
+    """Store the parts of numbers in the given order."""
     first, second, third = split(value, out.dtype.element_ty)
-    plane = tl.num_programs(0).to(tl.int64) * padded
     for place in tl.static_range(len(ORDER)):
         part = first if ORDER[place] == 1 else second if ORDER[place] == 2 else third
-        tl.store(out + place * plane + i * padded + j, part, mask=j < padded)
+        tl.store(out + place * plane + at, part, mask=inside)
+
+
+@triton.jit
+def pairs_kernel(
+    joint, pulls, shares, out, one, steps, count, K, LOW: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Sums of share_i j_i' w_i over consecutive groups of `count` steps i: [steps, K], [steps, K] -> [groups, K, K]."""
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    y = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total, low = tl.zeros((BLOCK, BLOCK), tl.float32), tl.zeros((BLOCK, BLOCK), tl.float32)
+    begin = tl.program_id(2) * count
+    for first in range(begin, tl.minimum(begin + count, steps), ROWS):
+        i = first + tl.arange(0, ROWS)
+        at, inside = i[:, None].to(tl.int64) * K, (i < steps)[:, None]
+        left = tl.load(joint + at + x[None, :], mask=inside, other=0.0)
+        right = tl.load(pulls + at + y[None, :], mask=inside, other=0.0)
+        right *= tl.load(shares + i, mask=i < steps, other=0.0)[:, None]
+        a1, a2, a3 = split(tl.trans(left), LOW)
+        b1, b2, b3 = split(right, LOW)
+        low = tl.dot(a3, b1, low)
+        low = tl.dot(a2, b2, low)
+        low = tl.dot(a1, b3, low)
+        low = tl.dot(a2, b1, low)
+        low = tl.dot(a1, b2, low)
+        total += tl.dot(a1, b1) * one  # as in `product`
+    place = (tl.program_id(2) * K + x[:, None]).to(tl.int64) * K + y[None, :]
+    tl.store(out + place, total + low)
 
 
 @triton.jit
@@ -128,12 +160,30 @@ def exponentials(table, row, n, top, K):
 
 @triton.jit(do_not_specialize=["B", "T"])
 def load_kernel(
-    prior, stride, table, rows, lengths, priors, weights, scale, keys, inside, B, T, K, padded, padded_batch,
+    prior, stride, matrix, table, rows, lengths, priors, parts, weights, scale, keys, inside,
+    B, T, K, steps, padded, padded_batch, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write a padded problem: the parts of the matrix, the prior, o_t scaled to a maximum of 1, the logarithm of the
+    scale, the row of each step (-1: none), and the lengths."""
+    i = tl.program_id(0).to(tl.int64)
+    if i < padded:
+        for first in range(0, padded, BLOCK):
+            n = first + tl.arange(0, BLOCK)
+            value = tl.load(matrix + i * K + n, mask=(i < K) & (n < K), other=0.0)
+            store_row(value, parts, padded.to(tl.int64) * padded, i * padded + n, n < padded, (1, 2, 3))
+    if i < steps * padded_batch:
+        load_step(
+            i, prior, stride, table, rows, lengths, priors, weights, scale, keys, inside,
+            B, T, K, padded, padded_batch, BLOCK,
+        )  # fmt: skip
+
+
+@triton.jit
+def load_step(
+    i, prior, stride, table, rows, lengths, priors, weights, scale, keys, inside, B, T, K, padded, padded_batch,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write a padded problem: the prior, o_t scaled to a maximum of 1, the logarithm of the scale, the row of each step
-    (-1: none), and the lengths."""
-    i = tl.program_id(0).to(tl.int64)
+    """What `load_kernel` writes for one step of one sequence."""
     t, b = i // padded_batch, i % padded_batch
     length = tl.load(lengths + b, mask=b < B, other=0)
     row = tl.load(rows + b * T + t, mask=t < length, other=-1)

@@ -3,12 +3,12 @@ of them use the same memory."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from trellis.kernels.lse.tiled import product
@@ -17,8 +17,10 @@ from trellis.kernels.scan import dense, ends
 TINY = torch.finfo(torch.float32).tiny
 MULTIPLE = 64  # states are padded to a multiple of this
 ROWS = 1024  # products added before they are rounded to nearest
-FEW = 512  # up to this many states, expected transitions are one float32 product
+FEW = 512  # up to this many states, expected transitions are computed by one kernel
+GROUP, GROUPS = 256, 16  # steps and maximum number of the sums that this kernel computes side by side
 LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
+INNER = 32  # steps that are multiplied at a time
 BLOCK = 512  # states that a kernel loads at a time
 VISITED = 4096  # posteriors that are added at a time
 SUMMED = 512  # sums over tiles of states that are added at a time
@@ -62,8 +64,7 @@ def memory_needed(batch: int, steps: int, states: int) -> int:
 
 class Recorded:
     """Runs a function that works on fixed memory: the first call runs it, the second one captures it as a CUDA graph,
-    and later calls replay the graph. While a larger graph is captured, the function becomes part of that graph. The
-    function itself is not stored, because it would keep the memory alive."""
+    and later calls replay the graph. The function itself is not stored, because it would keep the memory alive."""
 
     def __init__(self, on_gpu: bool) -> None:
         self.on_gpu, self.calls = on_gpu, 0
@@ -71,7 +72,7 @@ class Recorded:
 
     def __call__(self, work: Callable[[], None]) -> None:
         self.calls += 1
-        if not self.on_gpu or self.calls == 1 or torch.cuda.is_current_stream_capturing():
+        if not self.on_gpu or self.calls == 1:
             work()
             return
         if self.graph is None:
@@ -88,7 +89,6 @@ class Memory:
     def __init__(self, device: torch.device) -> None:
         self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
         self.passes: dict[tuple[int, int, int], Passes] = {}
-        self.graphs: dict[Hashable, Any] = {}  # larger graphs, which use this memory
 
     def find(self, batch: int, steps: int, states: int) -> Passes:
         """The `Passes` for a shape, which is rounded up."""
@@ -103,9 +103,8 @@ class Memory:
         return self.passes[key]
 
     def release(self) -> None:
-        """Free the memory, and forget all graphs that use it."""
+        """Free the memory, and the graphs that use it."""
         self.passes.clear()
-        self.graphs.clear()
         self.bytes = self.bytes.new_empty(0)
 
 
@@ -134,16 +133,13 @@ def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> 
         "order": ((steps * batch,), torch.int64),
         "logs": ((batch, steps), number),  # log c_t
         "ends": ((3, batch, states), number),  # the last a_t, w_0 and p(z_0 | x)
-        "pairs": ((states, states), number),
-        "chunk": (chunk_shape(steps, batch, states), low),
+        "pairs": ((group_count(steps, batch) if states <= FEW else 0, states, states), number),
     }
 
 
-def chunk_shape(steps: int, batch: int, states: int) -> tuple[int, ...]:
-    """The shape of the parts of j_{t-1} and w_t that are multiplied at a time; empty if they fit in the memory of the
-    matrix."""
-    shape = 2, len(LEFT), min(ROWS, max(steps - 1, 1) * batch), states
-    return (0,) if states <= FEW or math.prod(shape) <= 3 * states**2 else shape
+def group_count(steps: int, batch: int) -> int:
+    """The number of sums of expected transitions that are computed side by side."""
+    return max(1, min(GROUPS, (steps - 1) * batch // GROUP))
 
 
 def size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
@@ -183,7 +179,6 @@ class Passes:
     logs: Tensor
     ends: Tensor
     pairs: Tensor
-    chunk: Tensor
 
     def __init__(self, tiles: Tiles, arrays: dict[str, Tensor]) -> None:
         vars(self).update(arrays)
@@ -196,11 +191,10 @@ class Passes:
 
     def load(self, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> None:
         """Copy a problem into the memory: [B, K], [K, K], [N, K], [B, T], [B]."""
-        split(matrix, self.matrix, (1, 2, 3))
-        made = self.priors, self.weights, self.scale, self.keys, self.lengths
-        sizes = *rows.shape, len(matrix), self.states, self.batch
-        given = prior, prior.stride(0), table, rows, lengths
-        dense.load_kernel[(self.steps * self.batch,)](*given, *made, *sizes, BLOCK=BLOCK)
+        made = self.priors, self.matrix, self.weights, self.scale, self.keys, self.lengths
+        sizes = *rows.shape, len(matrix), self.steps, self.states, self.batch
+        given = prior, prior.stride(0), matrix, table, rows, lengths
+        dense.load_kernel[(max(self.steps * self.batch, self.states),)](*given, *made, *sizes, BLOCK=BLOCK)
 
     def forward(self) -> None:
         self.recorded[0](self._forward)
@@ -236,27 +230,40 @@ class Passes:
         ends.gains_kernel[(triton.cdiv(count, self.summed["STEPS"]),)](*found, self.batch, count, **self.summed)
 
     def _expect(self) -> None:
-        """Run both passes; then compute w_0, p(z_0 | x), the steps sorted by the table row that they observe, and sum_t
-        a_{t-1} w_t' / d_t."""
+        """Run both passes; then compute w_0, p(z_0 | x), the steps sorted by the table row that they observe, and, for
+        few states, sums of a_{t-1} w_t' / d_t."""
         self._forward()
         self._backward()
         torch.mul(self.weights[0], self.gain[0, :, None], out=self.ends[1])
         torch.mul(self.ends[1], self.priors, out=self.ends[2])
         torch.sort(self.keys.flatten(), stable=True, out=(self.sorted, self.order))
-        left, right = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1)
-        scale = self.shares[1:].flatten()
         if self.states <= FEW:
-            torch.mm(left.T, right * scale[:, None], out=self.pairs)
-            return
-        self.pairs.zero_()
+            groups, tiles, steps = len(self.pairs), self.states // MULTIPLE, (self.steps - 1) * self.batch
+            count = -(-steps // (groups * INNER)) * INNER
+            given = self.joint, self.weights[1:], self.shares[1:], self.pairs, 1.0, steps, count, self.states
+            low = tl.bfloat16 if self.matrix.dtype is torch.bfloat16 else tl.float32
+            dense.pairs_kernel[tiles, tiles, groups](*given, LOW=low, BLOCK=MULTIPLE, ROWS=INNER)
+
+    def moves(self, matrix: Tensor) -> Tensor:
+        """Expected transitions, after `expect`: the matrix times sum_t a_{t-1} w_t' / d_t, [K, K]."""
+        found = self.pairs.sum(0) if self.states <= FEW else self.summed_products()
+        return found.mul_(matrix) if len(matrix) == self.states else found[: len(matrix), : len(matrix)] * matrix
+
+    def summed_products(self) -> Tensor:
+        """sum_t a_{t-1} w_t' / d_t. Not part of a graph, in which cuBLAS would have a workspace of its own."""
+        left, right, scale = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1), self.shares[1:].flatten()
+        found, number = None, 2 * len(LEFT) * self.states  # of parts, for each step
+        most = number * min(ROWS, len(left))
+        fits = most <= self.matrix.numel()  # the matrix is not needed any more
+        memory = self.matrix.flatten() if fits else self.matrix.new_empty(most)
         for first in range(0, len(left), ROWS):
             rows = slice(first, min(first + ROWS, len(left)))
-            count = rows.stop - first
-            memory = (self.chunk if self.chunk.numel() else self.matrix).flatten()  # the matrix is not needed any more
-            a, w = memory[: 2 * len(LEFT) * count * self.states].view(2, len(LEFT), count, -1)
+            a, w = memory[: number * (rows.stop - first)].view(2, len(LEFT), -1, self.states)
             split(left[rows], a, LEFT)
             split(right[rows], w, RIGHT, scale[rows])
-            self.pairs += product(a.flatten(0, 1).T, w.flatten(0, 1))
+            pairs = product(a.flatten(0, 1).T, w.flatten(0, 1))
+            found = pairs if found is None else found.add_(pairs)
+        return self.ends.new_zeros(self.states, self.states) if found is None else found
 
     def smooth(self, table: Tensor, lengths: Tensor, steps: int) -> Tensor:
         """p(z_t | x), zero in the padding: [B, T, K]."""
