@@ -33,6 +33,7 @@ from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
 from trellis.inference.constrained_lattice import Edges, Lattice, Span, Stage
 from trellis.inference.queries import Chain, normalised
+from trellis.kernels.draws import Table
 from trellis.kernels.lse.tiled import slices
 from trellis.kernels.optional import installed
 from trellis.transitions import Dense, Transition
@@ -243,15 +244,24 @@ class Product:
         The probability is a mean over the entries of one message, so it is at most the largest of these entries. The
         message is that of the automaton state to which the token leads."""
         rows, _, ends, _ = self.reached(position, self.messages)
-        bounds = self.peaks[rows].log() + self.messages.scales[rows]
+        bounds = self.bounds[rows]
         if self.span.end is not None:  # the last class
             bounds[:, -1] = torch.where(ends, 0.0, -torch.inf).double()
         return bounds[:, self.emission.classes]
 
     @cached_property
-    def peaks(self) -> Tensor:
-        """The maximum of each stored message: [R + 1]."""
-        return self.messages.values.amax(-1).double()
+    def bounds(self) -> Tensor:
+        """The log of the largest entry of each message: [R + 1]."""
+        return self.messages.values.amax(-1).double().log() + self.messages.scales
+
+    @cached_property
+    def table(self) -> Table:
+        """Where tokens lead, for the kernels that draw them."""
+        end = -1 if self.span.end is None else self.span.end
+        lattice = self.lattice
+        return Table(
+            lattice.place, lattice.after, lattice.accepting, self.emission.classes, *self.messages, self.span.ends, end
+        )
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
         """Weights of the classes of the next token and, in the last column, of the end: [B, C + 1]. They are
@@ -357,6 +367,11 @@ def joined(
 def edge_kernels(probs: Tensor) -> Any:
     """The compiled code that joins edges on a GPU; None elsewhere."""
     return installed("kernels.edges.triton") if probs.is_cuda else None
+
+
+def draw_kernels(probs: Tensor) -> Any:
+    """The compiled code that draws tokens on a GPU; None elsewhere."""
+    return installed("kernels.draws.triton") if probs.is_cuda else None
 
 
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:
