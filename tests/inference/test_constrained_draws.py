@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_proposals(span: Span, alpha: float, monkeypatch: pytest.MonkeyPatch) ->
         for tries in (1, 3):
             uniform = torch.rand(batch, 2, tries, generator=seeded(tries), dtype=torch.float64).to(DEVICE)
             ours, torchs = both(
-                guided, monkeypatch, lambda n=uniform: guided.propose(product, position, log_probs, n, alpha)
+                guided, monkeypatch, partial(guided.propose, product, position, log_probs, uniform, alpha)
             )
             assert torch.equal(ours, torchs)
             assert product.lattice.size == 0 or (ours >= 0).any()
@@ -100,7 +101,7 @@ def test_tokens_of_the_chain(span: Span, monkeypatch: pytest.MonkeyPatch) -> Non
         possible = product.log_prob(position).isfinite()
         position = position.some(possible)
         numbers = torch.rand(3, len(position.steps), generator=seeded(1), dtype=torch.float64).to(DEVICE)
-        ours, torchs = both(constrained_sampling, monkeypatch, lambda: draw(product, position, numbers))
+        ours, torchs = both(constrained_sampling, monkeypatch, partial(draw, product, position, numbers))
         assert torch.equal(ours.ends, torchs.ends)
         assert torch.equal(ours.states, torchs.states)
         assert torch.equal(ours.tokens[~ours.ends], torchs.tokens[~ours.ends])

@@ -129,12 +129,14 @@ compile(estimates.log_columns_kernel, types, {"ROWS": 4, "BLOCK": 256})
 compile(estimates.sums_kernel, types, {"SUMMED": estimates.SUMMED, "ROWS": 4, "BLOCK": 256})
 
 types = dict.fromkeys(["begins", "target", "label"], "*i64") | dict.fromkeys(["scales", "levels"], "*fp64")
-types |= {"may_end": "*i1", "K": "i32"}
+types |= {"may_end": "*i64", "K": "i32"}
 for relaxed in (False, True):
     compile(edges.joined_kernel, types, {"RELAXED": relaxed, "SIZE": edges.SIZE}, num_warps=16)
 types = dict.fromkeys(["R", "K", "NUMBER"], "i32")
 compile(thin.times_kernel, types, {"VECTORS": 4, "ROWS": 16, "COLUMNS": thin.COLUMNS})
 compile(thin.times_kernel, types, {"VECTORS": 8, "ROWS": 8, "COLUMNS": thin.COLUMNS})
+compile(thin.dot_kernel, types, {"VECTORS": 16} | thin.TILE, num_warps=4, num_stages=4)
+compile(thin.dot_kernel, types, {"VECTORS": 64} | thin.TILE, num_warps=4, num_stages=4)
 
 names = ["steps", "states", "classes", "chosen", "place", "after", "label", "target", "proposed", "found"]
 types = dict.fromkeys(names, "*i64") | {"accepting": "*i1"}
@@ -160,5 +162,5 @@ def test_kernels_compile() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     shared = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(shared) == 56
+    assert len(shared) == 58
     assert max(shared) <= SHARED_MEMORY

@@ -45,7 +45,7 @@ def test_few_times(rows: int, number: int, dtype: torch.dtype, threads: int, mon
     assert thin.few_times(vectors, matrix).requires_grad
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8, 9, 16, 33, 64])
 @pytest.mark.parametrize("shape", [(40, 300), (64, 256), (7, 1000)])
 def test_times_few_by_triton(number: int, shape: tuple[int, int]) -> None:
     """Interpreted on a CPU, compiled on a GPU."""
