@@ -135,8 +135,8 @@ for relaxed in (False, True):
 types = dict.fromkeys(["R", "K", "NUMBER"], "i32")
 compile(thin.times_kernel, types, {"VECTORS": 4, "ROWS": 16, "COLUMNS": thin.COLUMNS})
 compile(thin.times_kernel, types, {"VECTORS": 8, "ROWS": 8, "COLUMNS": thin.COLUMNS})
-compile(thin.dot_kernel, types, {"VECTORS": 16} | thin.TILE, num_warps=4, num_stages=4)
-compile(thin.dot_kernel, types, {"VECTORS": 64} | thin.TILE, num_warps=4, num_stages=4)
+compile(thin.dot_kernel, types, {"DOWN": True, "VECTORS": 16} | thin.TILE, **thin.STAGES)
+compile(thin.dot_kernel, types, {"DOWN": False, "VECTORS": 64} | thin.TILE, **thin.STAGES)
 
 names = ["steps", "states", "classes", "chosen", "place", "after", "label", "target", "proposed", "found"]
 types = dict.fromkeys(names, "*i64") | {"accepting": "*i1"}

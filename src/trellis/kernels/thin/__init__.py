@@ -52,8 +52,17 @@ def times_by_team(compiled: ModuleType, matrix: Tensor, vectors: Tensor) -> Tens
 
 def few_times(vectors: Tensor, matrix: Tensor) -> Tensor:
     """The product of each of n vectors [n, R] with a matrix [R, K]: [n, K]."""
-    if matrix.device.type != "cpu" or not suits(matrix, vectors, side=0):
+    if not suits(matrix, vectors, side=0):
         return vectors @ matrix
+    compiled = installed(COMPILED[matrix.device.type].module)
+    assert compiled is not None
+    return (
+        few_by_team(compiled, vectors, matrix) if matrix.device.type == "cpu" else compiled.few_times(vectors, matrix)
+    )
+
+
+def few_by_team(vectors: Tensor, matrix: Tensor) -> Tensor:
+    """`few_times` on several threads of a CPU."""
     compiled, last = installed(CPU.module), len(matrix) // DEPTH * DEPTH
     assert compiled is not None
     repeated = vectors.new_zeros(len(vectors), -len(matrix) % DEPTH)  # the last rows are read twice
