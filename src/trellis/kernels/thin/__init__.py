@@ -56,9 +56,7 @@ def few_times(vectors: Tensor, matrix: Tensor) -> Tensor:
         return vectors @ matrix
     compiled = installed(COMPILED[matrix.device.type].module)
     assert compiled is not None
-    return (
-        few_by_team(compiled, vectors, matrix) if matrix.device.type == "cpu" else compiled.few_times(vectors, matrix)
-    )
+    return few_by_team(vectors, matrix) if matrix.device.type == "cpu" else compiled.few_times(vectors, matrix)
 
 
 def few_by_team(vectors: Tensor, matrix: Tensor) -> Tensor:
