@@ -68,10 +68,11 @@ def first_beyond(weights, target, index):
 
 @kernel
 def search_kernel(
-    weights, tops, sums, uniform, found, N, J, by_row, by_draw, none, BLOCKS: tl.constexpr, SIZE: tl.constexpr
+    weights, tops, sums, uniform, found, N, J, n, by_row, by_draw, none, BLOCKS: tl.constexpr, SIZE: tl.constexpr
 ):
     """Sample an index; `none` if all weights are zero."""
-    row, draw = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    program = tl.program_id(0).to(tl.int64)
+    row, draw = program // n, program % n
     block = tl.arange(0, BLOCKS)
     least = tl.full([], float("-inf"), tl.float64)
     top = tl.load(tops + row * J + block, mask=block < J, other=least)
@@ -87,7 +88,7 @@ def search_kernel(
     divisor = tl.sum(tl.where(block == chosen, factor, 0.0), 0)
     rest /= tl.where(divisor > 0, divisor, 1.0)
     index = chosen * SIZE + first_beyond(weight, rest, within)
-    tl.store(found + row * tl.num_programs(1) + draw, tl.where(tl.sum(shares, 0) > 0, index, none))
+    tl.store(found + program, tl.where(tl.sum(shares, 0) > 0, index, none))
 
 
 @kernel
@@ -205,9 +206,9 @@ def blocks(weights: Tensor, length: int) -> tuple[Tensor, tuple[Tensor, Tensor],
 def search(weights: Tensor, parts: tuple[Tensor, Tensor], uniform: Tensor, none: int = 0) -> Tensor:
     """Sample indices from weights whose blocks are known: [B, N], [B, n] -> [B, n]."""
     found, number = torch.empty(uniform.shape, dtype=torch.int64, device=weights.device), parts[0].shape[1]
-    sizes = weights.shape[1], number, *uniform.stride(), none
+    sizes = weights.shape[1], number, uniform.shape[1], *uniform.stride(), none
     choices = {"BLOCKS": triton.next_power_of_2(number), "SIZE": SIZE}
-    search_kernel[tuple(uniform.shape)](weights, *parts, uniform, found, *sizes, **choices)
+    search_kernel[(uniform.numel(),)](weights, *parts, uniform, found, *sizes, **choices)
     return found
 
 
