@@ -59,6 +59,15 @@ def test_inversion(length: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPa
     assert torch.equal(kernels.invert(weights, uniform, classes, chosen), plain(some, uniform))
 
 
+def test_a_cumulative_weight_that_equals_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interval of an index begins at the cumulative weight before it, in a block and between blocks."""
+    weights = torch.tensor([[1.0, 0.0, 1.0, 1.0, 0.0, 1.0]], device=DEVICE)
+    uniform = torch.tensor([[0.0, 0.25, 0.5, 0.75]], dtype=torch.float64, device=DEVICE)
+    for size in (2, 4, 8):
+        monkeypatch.setattr(kernels, "SIZE", size)
+        assert kernels.invert(weights, uniform).tolist() == [[0, 2, 3, 5]]
+
+
 def products(span: Span, dtype: torch.dtype = torch.float64) -> list[Product]:
     """Constraints, one of which no state can satisfy by some words."""
     chain = on_device(small(2, states=5).chain)
