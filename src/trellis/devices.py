@@ -179,17 +179,20 @@ def draw_uniform(
     if isinstance(generator, Draws):
         return generator.draw().view(shape).to(device)
     source = device if generator is None else generator.device
-    return torch.rand(shape, generator=generator, dtype=torch.float64, device=source).to(device)
+    pinned = source.type == "cpu" and device.type == "cuda"  # so that copying does not wait for the GPU
+    found = torch.rand(shape, generator=generator, dtype=torch.float64, device=source, pin_memory=pinned)
+    return found.to(device, non_blocking=pinned)
 
 
 def together(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
     """Copies of several arrays of integers or bool on a device, with a single transfer."""
     arrays = [array if array.dtype == bool else np.asarray(array, np.int64) for array in arrays]
     starts = np.cumsum([0, *(-(-array.nbytes // 8) * 8 for array in arrays)]).tolist()
-    buffer = torch.empty(starts.pop(), dtype=torch.uint8)
+    pinned = device.type == "cuda"  # so that copying does not wait for the GPU
+    buffer = torch.empty(starts.pop(), dtype=torch.uint8, pin_memory=pinned)
     for start, array in zip(starts, arrays, strict=True):
         buffer.numpy()[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    moved, found = buffer.to(device), list[Tensor]()
+    moved, found = buffer.to(device, non_blocking=pinned), list[Tensor]()
     for start, array in zip(starts, arrays, strict=True):
         kind = torch.bool if array.dtype == bool else torch.int64
         found.append(moved[start : start + array.nbytes].view(kind).view(array.shape))

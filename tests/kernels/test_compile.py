@@ -18,6 +18,7 @@ from triton.compiler import ASTSource
 
 from trellis.kernels.adamw import triton as adamw
 from trellis.kernels.classes import triton as classes
+from trellis.kernels.draws import triton as draws
 from trellis.kernels.edges import triton as edges
 from trellis.kernels.estimates import triton as estimates
 from trellis.kernels.inside import triton as inside
@@ -130,12 +131,30 @@ compile(estimates.log_columns_kernel, types, {"ROWS": 4, "BLOCK": 256})
 compile(estimates.sums_kernel, types, {"SUMMED": estimates.SUMMED, "ROWS": 4, "BLOCK": 256})
 
 types = dict.fromkeys(["begins", "target", "label"], "*i64") | dict.fromkeys(["scales", "levels"], "*fp64")
-types |= {"may_end": "*i1", "K": "i32"}
+types |= {"may_end": "*i64", "K": "i32"}
 for relaxed in (False, True):
     compile(edges.joined_kernel, types, {"RELAXED": relaxed, "SIZE": edges.SIZE}, num_warps=16)
 types = dict.fromkeys(["R", "K", "NUMBER"], "i32")
 compile(thin.times_kernel, types, {"VECTORS": 4, "ROWS": 16, "COLUMNS": thin.COLUMNS})
 compile(thin.times_kernel, types, {"VECTORS": 8, "ROWS": 8, "COLUMNS": thin.COLUMNS})
+compile(thin.dot_kernel, types, {"DOWN": True, "VECTORS": 16} | thin.TILE, **thin.STAGES)
+compile(thin.dot_kernel, types, {"DOWN": False, "VECTORS": 64} | thin.TILE, **thin.STAGES)
+
+names = ["steps", "states", "classes", "chosen", "place", "after", "label", "target", "proposed", "found"]
+types = dict.fromkeys(names, "*i64") | {"accepting": "*i1"}
+names = ["uniform", "alpha", "scales", "peaks", "weights", "tops", "sums"]
+types |= dict.fromkeys(names, "*fp64")
+names = ["K", "V", "N", "T", "S", "C", "D", "J", "least", "most", "end", "n", "none", "by_row", "by_draw"]
+types |= dict.fromkeys(names, "i32")
+for masked in (False, True):
+    compile(draws.sum_kernel, types, {"MASKED": masked, "SIZE": draws.SIZE})
+compile(draws.search_kernel, types, {"BLOCKS": 64, "SIZE": draws.SIZE})
+compile(draws.search_kernel, types | {"weights": "*fp32"}, {"BLOCKS": 64, "SIZE": draws.SIZE})
+compile(draws.proposal_kernel, types, {"SIZE": draws.SIZE})
+for draw in (4, 64):
+    compile(draws.acceptance_kernel, types, {"DRAWS": draw, "SIZE": draws.CELLS // draw}, num_warps=8)
+compile(draws.state_kernel, types, {"SIZE": draws.SIZE})
+compile(draws.choice_kernel, types, {"SIZE": draws.SIZE})
 """
 SHARED_MEMORY = 227 * 1024  # bytes that a program of such a GPU may have
 
@@ -145,5 +164,5 @@ def test_kernels_compile() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     shared = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(shared) == 48
+    assert len(shared) == 59
     assert max(shared) <= SHARED_MEMORY

@@ -45,7 +45,7 @@ def test_few_times(rows: int, number: int, dtype: torch.dtype, threads: int, mon
     assert thin.few_times(vectors, matrix).requires_grad
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8, 9, 16, 33, 64])
 @pytest.mark.parametrize("shape", [(40, 300), (64, 256), (7, 1000)])
 def test_times_few_by_triton(number: int, shape: tuple[int, int]) -> None:
     """Interpreted on a CPU, compiled on a GPU."""
@@ -56,6 +56,8 @@ def test_times_few_by_triton(number: int, shape: tuple[int, int]) -> None:
     matrix, vectors = (torch.rand(n, shape[1], generator=draw).to(DEVICE) for n in (shape[0], number))
     expected = (vectors.double() @ matrix.double().T).float()
     torch.testing.assert_close(kernels.times(matrix, vectors), expected, rtol=1e-5, atol=0.0)
+    down = kernels.few_times(vectors, matrix.T.contiguous())
+    torch.testing.assert_close(down, expected, rtol=1e-5, atol=0.0)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="no GPU")

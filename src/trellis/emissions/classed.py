@@ -15,6 +15,8 @@ from trellis.devices import together
 from trellis.emissions.base import ENTRIES, SymbolEmission
 from trellis.kernels.thin import few_times
 
+FEW = 64  # symbols whose sums by class are one product
+
 
 class Likelihoods(ABC):
     """p(x | z) of V symbols and K states, computed once for many constraints."""
@@ -29,7 +31,8 @@ class Likelihoods(ABC):
 
     def rows(self, symbols: Tensor) -> Tensor:
         """p(x | z) of one symbol per sequence: [B] -> [B, K]."""
-        return self.emission.potentials(symbols.unsqueeze(0)).widen(self.num_states).gather()[0].exp()
+        found = self.emission.potentials(symbols.unsqueeze(0), all_observed=True)
+        return found.widen(self.num_states).gather()[0].exp()
 
     @abstractmethod
     def columns(self, states: Tensor) -> Tensor:
@@ -154,8 +157,9 @@ class Classed:
         others = np.flatnonzero(classes != self.largest)
         others = others[classes[others].argsort(kind="stable")]
         counts[self.largest] = 0
-        symbols, numbers = together([others, classes[others]], device)
-        self.classes = torch.full((len(classes),), self.largest, device=device).index_put((symbols,), numbers)
+        symbols, self.numbers = together([others, classes[others]], device)
+        self.classes = torch.full((len(classes),), self.largest, device=device).index_put((symbols,), self.numbers)
+        self.symbols = symbols  # those of the other classes
         self.others = {c: some for c, some in enumerate(symbols.split(counts.tolist())) if len(some)}
 
     @cached_property
@@ -173,12 +177,18 @@ class Classed:
 
         The sum of the largest class is the total minus the other sums. If this difference is less than half of the
         total, it would be inaccurate, so the sum is computed directly."""
-        found = self.reduced("sum")
+        found = self.few_sums() if len(self.symbols) <= FEW else self.reduced("sum")
         rest = self.likelihoods.totals - found.sum(0)
         if bool((rest < 0.5 * self.likelihoods.totals).any()):
             rest = self.likelihoods.reduced(self.rest, "sum")
         found[self.largest] = rest
         return found
+
+    def few_sums(self) -> Tensor:
+        """`reduced` for a few symbols, by one product."""
+        rows = self.likelihoods.rows(self.symbols)
+        member = self.numbers == torch.arange(self.num_classes, device=rows.device).unsqueeze(-1)
+        return member.to(rows.dtype) @ rows
 
     def best(self) -> Tensor:
         """max of p(x | z) over the symbols of each class: [C, K]."""

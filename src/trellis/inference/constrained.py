@@ -31,8 +31,9 @@ from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines import replay
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
-from trellis.inference.constrained_lattice import Edges, Lattice, Span, Stage
-from trellis.inference.queries import Chain, normalised
+from trellis.inference.constrained_lattice import Edges, Lattice, Span, Stage, edges_in
+from trellis.inference.queries import Chain
+from trellis.kernels.draws import Table
 from trellis.kernels.lse.tiled import slices
 from trellis.kernels.optional import installed
 from trellis.transitions import Dense, Transition
@@ -112,9 +113,9 @@ class Product:
 
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
         """The messages of all pairs. With `relaxed`, maxima over tokens replace sums."""
-        order, edges = self.lattice.stages(every=relaxed)
-        run = partial(messages_of, self.moves, order, self.lattice.size, relaxed)
-        problem = weights, self.ends, self.lattice.sure[:0] if relaxed else self.lattice.sure, edges
+        order, sizes, table = self.lattice.stages(every=relaxed)
+        run = partial(messages_of, self.moves, (order, sizes), self.lattice.size, relaxed)
+        problem = weights, self.ends, self.lattice.sure[:0] if relaxed else self.lattice.sure, table
         return prepared(run, problem, self.likelihoods.graphs) if self.moves is self.transition else run(*problem)
 
     def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +154,7 @@ class Product:
     def extended(self, position: Position, tokens: Tensor, context: bool) -> tuple[Position, Tensor]:
         joint = position.ahead * self.likelihoods.rows(tokens)
         total = joint.sum(-1)
-        ahead = self.moves.forward(normalised(joint))
+        ahead = self.moves.forward(joint / total.masked_fill(total == 0, 1.0).unsqueeze(-1))
         if context:
             return position._replace(ahead=ahead), total.double().log()
         states = self.lattice.after[position.states, self.emission.classes[tokens]]
@@ -243,15 +244,24 @@ class Product:
         The probability is a mean over the entries of one message, so it is at most the largest of these entries. The
         message is that of the automaton state to which the token leads."""
         rows, _, ends, _ = self.reached(position, self.messages)
-        bounds = self.peaks[rows].log() + self.messages.scales[rows]
+        bounds = self.bounds[rows]
         if self.span.end is not None:  # the last class
             bounds[:, -1] = torch.where(ends, 0.0, -torch.inf).double()
         return bounds[:, self.emission.classes]
 
     @cached_property
-    def peaks(self) -> Tensor:
-        """The maximum of each stored message: [R + 1]."""
-        return self.messages.values.amax(-1).double()
+    def bounds(self) -> Tensor:
+        """The log of the largest entry of each message: [R + 1]."""
+        return self.messages.values.amax(-1).double().log() + self.messages.scales
+
+    @cached_property
+    def table(self) -> Table:
+        """Where tokens lead, for the kernels that draw them."""
+        end = -1 if self.span.end is None else self.span.end
+        lattice = self.lattice
+        return Table(
+            lattice.place, lattice.after, lattice.accepting, self.emission.classes, *self.messages, self.span.ends, end
+        )
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
         """Weights of the classes of the next token and, in the last column, of the end: [B, C + 1]. They are
@@ -314,18 +324,20 @@ def prepared(run: partial[Messages], problem: tuple[Any, ...], graphs: replay.Gr
 
 def messages_of(
     moves: Transition,
-    order: tuple[Stage, ...],
+    plan: tuple[tuple[Stage, ...], tuple[tuple[int, ...], ...]],
     size: int,
     relaxed: bool,
     weights: Tensor,
     ending: Tensor,
     sure: Tensor,
-    edges: tuple[Edges, ...],
+    table: Tensor,
 ) -> Messages:
     """The messages of all pairs, from the last step to the first; those of the `sure` rows are one. `ending` [K] is
-    p(<eos> | z). Never waits for the device."""
+    p(<eos> | z). The plan and the table are those of `Stages`. Never waits for the device."""
+    order, sizes = plan
     values = ending.new_zeros(size + 1, len(ending)).index_fill_(0, sure, 1.0)
     scales = torch.full((size + 1,), -torch.inf, dtype=torch.float64, device=ending.device).index_fill_(0, sure, 0.0)
+    edges = edges_in(table, sizes)
     for row, after, number in order:
         found, levels = joined(Messages(values[after:], scales[after:]), edges[number], weights, ending, relaxed)
         values[row : row + len(found)], scales[row : row + len(found)] = moves.backward(found), levels
@@ -338,8 +350,8 @@ def joined(
     """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
     if kernels := edge_kernels(ending):
         return kernels.joined(*messages, edges, weights, ending, relaxed)
-    ends, _, source, target, label = edges
-    scales = messages.scales[target]
+    (ends, _, source, target, label), scales = edges, messages.scales[edges.target]
+    ends = ends.bool()
     top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
     top = top.masked_fill(top == -torch.inf, 0.0)
     factor = (scales - top[source]).exp().to(ending.dtype).unsqueeze(-1)
@@ -357,6 +369,11 @@ def joined(
 def edge_kernels(probs: Tensor) -> Any:
     """The compiled code that joins edges on a GPU; None elsewhere."""
     return installed("kernels.edges.triton") if probs.is_cuda else None
+
+
+def draw_kernels(probs: Tensor) -> Any:
+    """The compiled code that draws tokens on a GPU; None elsewhere."""
+    return installed("kernels.draws.triton") if probs.is_cuda else None
 
 
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:

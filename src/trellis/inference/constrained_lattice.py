@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from trellis.constraints.automaton import Automaton
 from trellis.devices import together
+from trellis.emissions.base import ENTRIES
+from trellis.kernels.lse.tiled import slices
 
 
 class Span(NamedTuple):
@@ -31,7 +33,7 @@ class Span(NamedTuple):
 class Edges(NamedTuple):
     """The possible continuations of n pairs (t, s)."""
 
-    ends: Tensor  # whether the sequence may end: [n] bool
+    ends: Tensor  # whether the sequence may end: [n] bool, or 0 and 1
     begins: Tensor  # the first edge of each pair, and the number of all edges: [n + 1]
     source: Tensor  # of each edge: the index of its pair, in ascending order
     target: Tensor  # ... the row of the message that it leads to
@@ -47,10 +49,18 @@ class Stage(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """The stages in the order of their computation. Many of them have the same edges."""
+    """The stages in the order of their computation. Many of them have the same edges. All edges are one tensor, which
+    is moved at once."""
 
     order: tuple[Stage, ...]
-    edges: tuple[Edges, ...]
+    sizes: tuple[tuple[int, ...], ...]  # of the parts of each Edges
+    table: Tensor
+
+
+def edges_in(table: Tensor, sizes: tuple[tuple[int, ...], ...]) -> list[Edges]:
+    """The edges that a table holds."""
+    parts = iter(table.split([size for some in sizes for size in some]))
+    return [Edges(*islice(parts, len(some))) for some in sizes]
 
 
 class Onward(NamedTuple):
@@ -71,7 +81,8 @@ class Lattice:
 
     def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int]) -> None:
         self.span, self.device, self.starts = span, device, starts
-        dead, live = len(automaton.moves), automaton.live()
+        alive = self.alive(automaton)
+        dead, live = len(automaton.moves), np.asarray(alive.any(0))
         moves, self.classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes
         if span.end is not None:  # <eos> is a class of its own, which the automaton never reads
             self.classes = self.classes.copy()
@@ -80,7 +91,7 @@ class Lattice:
         moves, self.accepts = np.vstack([moves, np.full_like(moves[:1], dead)]), np.append(automaton.accepting, False)
         certain = np.append(unavoidable(automaton), False) & (span.end is None)
         masks = self.find_edges(moves)
-        self.find_pairs(moves, certain)
+        self.find_pairs(moves, np.pad(alive, ((0, 0), (0, 1))), certain)
         counts = np.bincount(self.leaves, minlength=dead + 1)
         tables = moves, self.accepts, certain, self.enters, self.labelled, masks, counts, counts.cumsum() - counts
         sure = self.places[self.kept & certain]
@@ -88,27 +99,39 @@ class Lattice:
         self.target, self.label, self.labels, *rest = rest  # of each edge, by state; [L, C]
         self.counts, self.begins, self.place, self.sure = rest  # edges of each state; [most + 2, S + 1]; certain pairs
 
+    def alive(self, automaton: Automaton) -> np.ndarray:
+        """Whether a sequence can still satisfy the constraint after t tokens, in each state: [most + 2, S] bool."""
+        ends, t = self.span.ends, self.span.most
+        found = np.zeros((t + 2, len(automaton.moves)), bool)
+        while t >= 0:
+            found[t] = found[t + 1][automaton.moves].any(1) | automaton.accepting & (t in ends)
+            if np.array_equal(found[t], found[t + 1]):  # so are all earlier ones, until sequences may not end
+                first = ends.start if t in ends else 0
+                found[first:t], t = found[t], first
+            t -= 1
+        return found
+
     def find_edges(self, moves: np.ndarray) -> np.ndarray:
         """Find the edges: the states that they leave and enter, and their labels. Returns the classes of each label,
         [L, C]."""
         dead, number = len(moves) - 1, dict[bytes, int]()
         edges = np.unique(np.arange(dead)[:, None] * len(moves) + moves[:dead])
         self.leaves, self.enters = np.divmod(edges[edges % len(moves) != dead], len(moves))
-        masks = (moves[state] == target for state, target in zip(self.leaves, self.enters, strict=True))
-        self.labelled = np.array([number.setdefault(mask.tobytes(), len(number)) for mask in masks], np.int64)
+        pieces = slices(len(self.leaves), ENTRIES // moves.shape[1])
+        masks = (moves[self.leaves[some]] == self.enters[some, None] for some in pieces)
+        self.labelled = np.array([number.setdefault(row.tobytes(), len(number)) for part in masks for row in part], int)
         return np.frombuffer(b"".join(number), bool).reshape(-1, moves.shape[1])
 
-    def find_pairs(self, moves: np.ndarray, certain: np.ndarray) -> None:
+    def find_pairs(self, moves: np.ndarray, alive: np.ndarray, certain: np.ndarray) -> None:
         """Number the pairs by t; among those of the same t, the certain ones are last."""
-        most, dead = self.span.most, len(moves) - 1
-        reach, alive = np.zeros((2, most + 2, dead + 1), bool)
+        reach = np.zeros_like(alive)
         reach[0, self.starts] = True
-        for t in range(most):
+        for t in range(self.span.most):
             reach[t + 1, moves[reach[t]]] = True
-        for t in range(most, -1, -1):
-            alive[t] = alive[t + 1][moves].any(1) | self.accepts & (t in self.span.ends)
+            if np.array_equal(reach[t], reach[t + 1]):
+                reach[t:] = reach[t]
+                break
         self.kept = reach & alive
-        self.kept[:, dead] = False
         self.size, self.computed = int(self.kept.sum()), self.kept & ~certain
         order = certain.argsort(kind="stable")
         kept = self.kept[:, order]
@@ -120,13 +143,15 @@ class Lattice:
         is not certain. The messages of t = 0 are never used."""
         chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], int]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
-        order, arrays = list[Stage](), list[np.ndarray]()
+        order, parts = list[Stage](), list[list[np.ndarray]]()
         for t in reversed((np.flatnonzero(chosen[1:].any(1)) + 1).tolist()):
             key = self.kept[t : t + 2].tobytes(), t in self.span.ends
-            arrays += self.edges_between(chosen[t], t, bounds) if key not in known else ()
+            if key not in known:
+                parts.append(self.edges_between(chosen[t], t, bounds))
             order.append(Stage(bounds[t], bounds[t + 1], known.setdefault(key, len(known))))
-        moved = iter(together(arrays, self.device))
-        return Stages(tuple(order), tuple(Edges(*islice(moved, len(Edges._fields))) for _ in known))
+        sizes = tuple(tuple(map(len, some)) for some in parts)
+        (table,) = together([np.concatenate([np.empty(0, int), *chain(*parts)])], self.device)
+        return Stages(tuple(order), sizes, table)
 
     def edges_between(self, chosen: np.ndarray, t: int, bounds: Sequence[int]) -> list[np.ndarray]:
         """The edges from the chosen states of one t into pairs of the next t."""

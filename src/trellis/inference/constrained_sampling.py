@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trellis.devices import draw_uniform
-from trellis.inference.constrained import Position, Product
+from trellis.inference.constrained import Position, Product, draw_kernels
 from trellis.transitions.base import invert
 
 LOOKS = 8  # steps after which it is checked on a GPU whether all sequences have ended
@@ -74,6 +74,12 @@ def draw(product: Product, position: Position, numbers: Tensor) -> Drawn:
     """Sample the next token from p(token | tokens so far, constraint), by inversion of uniform numbers [3, B].
 
     States and tokens are sampled together, so this needs no product with the emission matrix."""
+    kernels = draw_kernels(position.ahead)
+    if kernels and product.is_narrow(position.steps):
+        edges, given = product.lattice.side_by_side, (product.sums, product.totals, product.ends)
+        drawn = kernels.draw(product.table, position, edges, *given, product.likelihoods.columns, numbers)
+        states, choice, tokens = drawn
+        return Drawn(choice >= product.totals.shape[0], tokens, states)
     weights, _ = product.before(*position[1:])
     states = invert(position.ahead.double() * weights, numbers[0])
     choice = invert(product.choices(position, states), numbers[1])

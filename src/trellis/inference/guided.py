@@ -7,15 +7,18 @@ tokens. The sample is exact in both cases."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from trellis.devices import draw_uniform
-from trellis.inference.constrained import ENTRIES, Position, Product
+from trellis.inference.constrained import ENTRIES, Position, Product, draw_kernels
 from trellis.kernels.lse.tiled import slices
 from trellis.transitions.base import invert, invert_each
 
 ROUNDS = (4, 16, 64)  # proposals per sequence
+REJECTED = -2  # in the place of a token: no proposal was accepted
 
 
 def weighted(log_probs: Tensor, corrections: Tensor, alpha: float) -> Tensor:
@@ -28,33 +31,57 @@ def sample_next(
 ) -> Tensor:
     """Sample the next token of B sequences from weights p(x) c(x)^alpha, given log p(x) [B, V]: [B]. The result is -1
     for a sequence whose weights are all zero."""
-    tokens, left = torch.full_like(position.steps, -1), torch.arange(len(position.steps), device=product.device)
+    tokens, left = torch.full_like(position.steps, REJECTED), None
     for tries in ROUNDS:
-        uniform = draw_uniform((len(tokens), 2, tries), product.device, generator)[left]
-        tokens[left], open = product.replayed(propose, position.some(left), log_probs[left], uniform, alpha)
-        left = left[open]
-        if not len(left):
+        uniform = draw_uniform((len(tokens), 2, tries), product.device, generator)
+        given = (position, log_probs, uniform)
+        if left is not None:
+            given = (position.some(left), log_probs[left], uniform[left])
+        found = product.replayed(propose, *given, alpha)
+        tokens = found if left is None else tokens.index_put((left,), found)
+        if int(tokens.amin()) > REJECTED:
             return tokens
+        left = (tokens == REJECTED).nonzero().squeeze(-1)
+    left = torch.arange(len(tokens), device=product.device) if left is None else left
     whole = relative(weighted(log_probs[left], product.corrections(position.some(left)), alpha))
     drawn = invert(whole, draw_uniform((len(tokens),), product.device, generator)[left])
     tokens[left] = drawn.masked_fill(whole.sum(-1) == 0, -1)
     return tokens
 
 
-def propose(
-    product: Product, position: Position, log_probs: Tensor, uniform: Tensor, alpha: float
-) -> tuple[Tensor, Tensor]:
-    """The first accepted token of each sequence, and whether none was accepted although some token is possible. The
-    random numbers `uniform` [B, 2, n] propose and accept n tokens."""
+def propose(product: Product, position: Position, log_probs: Tensor, uniform: Tensor, alpha: float) -> Tensor:
+    """The first accepted token of each sequence; REJECTED if none was accepted, -1 if no token is possible. The random
+    numbers `uniform` [B, 2, n] propose and accept n tokens."""
+    if kernels := draw_kernels(log_probs):
+        return propose_by(kernels, product, position, log_probs, uniform, alpha)
     bounds = product.largest_corrections(position)
     weights = relative(weighted(log_probs, bounds, alpha))
     proposed = invert_each(weights, uniform[:, 0])
-    pieces = slices(len(proposed), ENTRIES // (proposed.shape[1] * product.prior.shape[1]))
-    found = torch.cat([product.corrections_of(position.some(rows), proposed[rows]) for rows in pieces])
+    found = torch.cat([product.corrections_of(position.some(rows), proposed[rows]) for rows in parts(product, uniform)])
     accepted = uniform[:, 1].log() < weighted(-alpha * bounds.gather(-1, proposed), found, alpha)
-    possible, any = weights.amax(-1) > 0, accepted.any(-1)
     first = proposed.gather(-1, accepted.int().argmax(-1, keepdim=True)).squeeze(-1)
-    return first.masked_fill(~(possible & any), -1), possible & ~any
+    return first.masked_fill(~accepted.any(-1), REJECTED).masked_fill(weights.amax(-1) == 0, -1)
+
+
+def propose_by(
+    kernels: Any, product: Product, position: Position, log_probs: Tensor, uniform: Tensor, alpha: float
+) -> Tensor:
+    """`propose` by compiled code."""
+    table, power = product.table, torch.full((), alpha, dtype=torch.float64, device=product.device)
+    proposed = kernels.propose(table, position, log_probs, product.bounds, uniform[:, 0], power)
+
+    def first(rows: slice) -> Tensor:
+        likelihoods = product.likelihoods.rows(proposed[rows].clamp(min=0).flatten())
+        numbers = product.bounds, uniform[rows], power
+        return kernels.accept(table, position.some(rows), proposed[rows], likelihoods, *numbers, REJECTED)
+
+    found = [first(rows) for rows in parts(product, uniform)]
+    return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def parts(product: Product, uniform: Tensor) -> list[slice]:
+    """The sequences whose proposals are compared at a time."""
+    return list(slices(len(uniform), ENTRIES // (uniform.shape[2] * product.prior.shape[1])))
 
 
 def relative(log_weights: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
+from trellis.kernels.optional import installed
 from trellis.types import Groups
 
 if TYPE_CHECKING:
@@ -156,6 +157,8 @@ def invert(weights: Tensor, uniform: Tensor) -> Tensor:
 
 def invert_each(weights: Tensor, uniform: Tensor) -> Tensor:
     """Like `invert`, but with n uniform numbers per row: [B, K], [B, n] -> [B, n]."""
+    if weights.is_cuda and weights.dim() == 2 and (kernels := installed("kernels.draws.triton")):
+        return kernels.invert(weights, uniform)
     if weights.is_cuda and weights.shape[-1] > LONG:
         return invert_by_blocks(weights, uniform)
     return search_cumulative(weights.cumsum(-1), uniform)

@@ -23,7 +23,7 @@ class Compiled(NamedTuple):
 
 
 CPU = Compiled("kernels.thin.numba", range(1, 65), (torch.float32, torch.float64))
-GPU = Compiled("kernels.thin.triton", range(1, 9), (torch.float32,))
+GPU = Compiled("kernels.thin.triton", range(1, 65), (torch.float32,))
 COMPILED = {"cpu": CPU, "cuda": GPU}
 LARGE = 1 << 20  # minimum entries of the matrix, for compiled code
 ROWS, VECTORS = 6, 4  # rows and vectors that compiled code multiplies at a time in `times_few`
@@ -57,8 +57,15 @@ def few_times(vectors: Tensor, matrix: Tensor) -> Tensor:
     """The product of each of n vectors [n, R] with a matrix [R, K]: [n, K]. The matrix may have a lower precision."""
     if matrix.dtype is not vectors.dtype:
         return times(vectors, matrix, matrix)
-    if matrix.device.type != "cpu" or not suits(matrix, vectors, side=0):
+    if not suits(matrix, vectors, side=0):
         return vectors @ matrix
+    compiled = installed(COMPILED[matrix.device.type].module)
+    assert compiled is not None
+    return few_by_team(vectors, matrix) if matrix.device.type == "cpu" else compiled.few_times(vectors, matrix)
+
+
+def few_by_team(vectors: Tensor, matrix: Tensor) -> Tensor:
+    """`few_times` on several threads of a CPU."""
     compiled, last = installed(CPU.module), len(matrix) // DEPTH * DEPTH
     assert compiled is not None
     repeated = vectors.new_zeros(len(vectors), -len(matrix) % DEPTH)  # the last rows are read twice
