@@ -23,7 +23,7 @@ class Compiled(NamedTuple):
 
 
 CPU = Compiled("kernels.thin.numba", range(1, 65), (torch.float32, torch.float64))
-GPU = Compiled("kernels.thin.triton", range(1, 65), (torch.float32,))
+GPU = Compiled("kernels.thin.triton", range(1, 17), (torch.float32,))
 COMPILED = {"cpu": CPU, "cuda": GPU}
 LARGE = 1 << 20  # minimum entries of the matrix, for compiled code
 ROWS, VECTORS = 6, 4  # rows and vectors that compiled code multiplies at a time in `times_few`

@@ -25,7 +25,7 @@ def times_kernel(
 
 
 def times(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """matrix [R, K] times each of at most 64 vectors [n, K]: [n, R]."""
+    """matrix [R, K] times each of a few vectors [n, K]: [n, R]."""
     if len(vectors) > max(ROWS):
         return dot(matrix, vectors, down=False)
     found = matrix.new_empty(len(vectors), len(matrix))
@@ -59,7 +59,7 @@ def dot_kernel(
 
 
 def dot(matrix: Tensor, vectors: Tensor, down: bool) -> Tensor:
-    """Each of at most 64 vectors times the rows of a matrix [R, K], or times the columns of a matrix [K, R]: [n, R]."""
+    """Each of a few vectors times the rows of a matrix [R, K], or times the columns of a matrix [K, R]: [n, R]."""
     size, length = matrix.shape[::-1] if down else matrix.shape
     found, padded = matrix.new_empty(len(vectors), size), max(16, triton.next_power_of_2(len(vectors)))
     dot_kernel[(triton.cdiv(size, TILE["ROWS"]),)](
@@ -69,5 +69,5 @@ def dot(matrix: Tensor, vectors: Tensor, down: bool) -> Tensor:
 
 
 def few_times(vectors: Tensor, matrix: Tensor) -> Tensor:
-    """Each of at most 64 vectors [n, R] times matrix [R, K]: [n, K]."""
+    """Each of a few vectors [n, R] times matrix [R, K]: [n, K]."""
     return dot(matrix, vectors, down=True)
