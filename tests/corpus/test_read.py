@@ -132,6 +132,13 @@ def test_characters_that_arrive_byte_by_byte() -> None:
     assert "".join(decode_blocks(blocks, "pipe", make_recipe(DataConfig(), ".txt"))) == "é語😀\n"
 
 
+def test_a_pipe_may_split_a_blank_line() -> None:
+    whole, recipe = b"a\n \t\nb\n", make_recipe(DataConfig(documents="blank"), ".txt")
+    for cut in range(1, len(whole)):
+        pieces = decode_blocks([whole[:cut], whole[cut : cut + 1], whole[cut + 1 :]], "pipe", recipe)
+        assert "".join(read.DOCUMENT_MARKERS["blank"](pieces, recipe)).count(DOCUMENT) == 1
+
+
 def test_text_that_is_not_utf8_is_located(write) -> None:
     path = write(b"good line\n" * 5 + b"bad \xff line\n")
     with patch.object(read, "BLOCK", 16), pytest.raises(TrellisError, match=r"file\.txt is not UTF-8.*byte 54 is 0xff"):

@@ -295,11 +295,14 @@ def _blocks(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 def decode_blocks(blocks: Iterable[bytes], name: str, recipe: Recipe) -> Iterator[str]:
     """Decode bytes as text, in blocks that end after a newline if possible, else after a space, else after a character.
 
-    A newline is appended if the text does not end with one.
+    Blanks before a newline are in the block of this newline. A newline is appended if the text does not end with one.
     """
     read, lines, kept, complete = 0, 1, b"", True
     for data in blocks:
         data = kept + data
+        if len(data) < BLOCK and not data.strip(b" \t\r"):
+            kept = data
+            continue
         cut = data.rfind(b"\n") + 1 or max(data.rfind(b) for b in BLANKS) + 1 or _character_boundary(data)
         yield _decode(data[:cut], name, read, lines, recipe)
         read, lines = read + cut, lines + data.count(b"\n", 0, cut)
