@@ -83,3 +83,13 @@ def test_gradients_and_other_shapes_use_blas() -> None:
         message = torch.rand(shape)
         assert Dense(square).backward(message).allclose(message @ square.T)
         assert Dense(square).forward(message).allclose(message @ square)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_single_and_double_precision_do_not_mix(dtype: torch.dtype) -> None:
+    """A product would otherwise have the precision of the matrix, whatever that of the vectors."""
+    (other,) = set(CLOSE) - {dtype}
+    moves, vectors = Dense(torch.rand(3, 3, dtype=dtype)), torch.rand(2, 3, dtype=other)
+    for product in (moves.forward, moves.backward):
+        with pytest.raises(RuntimeError, match="dtype"):
+            product(vectors)

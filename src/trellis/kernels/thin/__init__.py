@@ -32,8 +32,9 @@ downwards = cycle((False, True))  # the order of the rows in successive products
 
 
 def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """The product of a matrix [R, K] with each of n vectors [n, K]: [n, R]. The matrix may have a lower precision."""
-    if matrix.dtype is not vectors.dtype:
+    """The product of a matrix [R, K] with each of n vectors [n, K]: [n, R]. A matrix in bfloat16 is multiplied with
+    float32 vectors in bfloat16."""
+    if is_low(matrix, vectors):
         return times(vectors, matrix.mT, matrix.mT)
     if not suits(matrix, vectors):
         return vectors @ matrix.T
@@ -54,8 +55,9 @@ def times_by_team(compiled: ModuleType, matrix: Tensor, vectors: Tensor) -> Tens
 
 
 def few_times(vectors: Tensor, matrix: Tensor) -> Tensor:
-    """The product of each of n vectors [n, R] with a matrix [R, K]: [n, K]. The matrix may have a lower precision."""
-    if matrix.dtype is not vectors.dtype:
+    """The product of each of n vectors [n, R] with a matrix [R, K]: [n, K]. A matrix in bfloat16 is multiplied with
+    float32 vectors in bfloat16."""
+    if is_low(matrix, vectors):
         return times(vectors, matrix, matrix)
     if not suits(matrix, vectors, side=0):
         return vectors @ matrix
@@ -73,6 +75,10 @@ def few_by_team(vectors: Tensor, matrix: Tensor) -> Tensor:
     found = vectors.new_zeros(len(vectors), matrix.shape[1])
     team.share(compiled.few_times, team.size(matrix[0].nbytes // WIDTH), matrix.detach().numpy(), few, found.numpy())
     return found
+
+
+def is_low(matrix: Tensor, vectors: Tensor) -> bool:
+    return matrix.dtype is torch.bfloat16 and vectors.dtype is torch.float32
 
 
 def suits(matrix: Tensor, vectors: Tensor, side: int = 1) -> bool:
