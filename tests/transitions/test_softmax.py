@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from trellis import engines
+from trellis.emissions import Categorical
 from trellis.engines import homogeneous
+from trellis.families.hmm.model import written_out
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask
+from trellis.parts import Parts
 from trellis.testing import check_transition
 from trellis.testing.close import assert_close
 from trellis.testing.problems import seeded
@@ -130,7 +133,7 @@ def test_the_matrix_in_bfloat16() -> None:
     outcomes = []
     for dtype in (torch.bfloat16, torch.float64):
         queries, keys = given[0].to(dtype), given[1].to(torch.promote_types(dtype, torch.float32))
-        transition = Dense(Softmax(queries, keys, None, dtype).dense())
+        transition = Dense(Softmax(queries, keys, None, dtype).matrix)
         assert transition.matrix.dtype is dtype
         exact = Belief(prior.to(keys.dtype)), transition, potentials._replace(table=potentials.table.to(keys.dtype))
         norms, last = homogeneous.score(*exact, torch.tensor([6, 1, 4]))
@@ -139,6 +142,29 @@ def test_the_matrix_in_bfloat16() -> None:
     for low, exact in zip(*outcomes, strict=True):
         assert low.dtype is torch.float32
         assert 0 < (low - exact).norm() < HALF_TOLERANCE * exact.norm()
+
+
+def test_a_dense_copy_has_full_precision_and_is_not_kept() -> None:
+    exact = Softmax(*(value.float() for value in parameters()))
+    low = Softmax(exact.queries.bfloat16(), exact.keys.clone().requires_grad_(), None, torch.bfloat16)
+    with torch.no_grad():
+        found = low.dense()
+    assert found.dtype is torch.float32
+    assert not found.requires_grad
+    assert low.dense().requires_grad
+    assert "matrix" not in vars(low)
+    assert_close(found.sum(-1), torch.ones(STATES))
+    assert (found - exact.dense()).norm() < HALF_TOLERANCE * exact.dense().norm()
+
+
+def test_training_writes_the_matrix_in_low_precision() -> None:
+    queries, keys = (value.float() for value in parameters())
+    table = torch.zeros(4, STATES).log_softmax(0)
+    moves = Softmax(queries.bfloat16(), keys.requires_grad_(), None, torch.bfloat16)
+    parts = Parts(torch.full((STATES,), 1 / STATES), moves, Categorical(table, None, STATES))
+    assert written_out(parts).transition.matrix.dtype is torch.bfloat16
+    with torch.no_grad():
+        assert written_out(parts).transition.matrix.dtype is torch.float32
 
 
 def test_classes_of_a_small_model_are_trained_through_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:

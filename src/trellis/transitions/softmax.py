@@ -151,11 +151,12 @@ class Softmax(SoftmaxEntry, Samplable):
 
     @cached_property
     def matrix(self) -> Tensor:
+        """A without a mask, in the precision of the products, for training."""
         with torch.set_grad_enabled(self.trained):
             return row_softmax(self.queries, self.keys, self.low)
 
     def dense(self) -> Tensor:
-        return self.matrix if self.mask is None else super().dense()
+        return row_softmax(self.queries.to(self.keys.dtype), self.keys) if self.mask is None else super().dense()
 
     @property
     def trains_as_matrix(self) -> bool:

@@ -285,11 +285,14 @@ def build_from_contexts(config: HMMConfig, corpus: Corpus, carry: bool, seed: in
 
 def written_out(parts: Parts) -> Parts:
     """Replace a softmax transition by a dense one, if all states are live at every step and the matrix is small."""
-    if parts.emission.has_support or not isinstance(parts.transition, Softmax):
+    moves = parts.transition
+    if parts.emission.has_support or not isinstance(moves, Softmax):
         return parts
-    if parts.num_states**2 > largest_written(parts.transition.device):
+    if parts.num_states**2 > largest_written(moves.device):
         return parts
-    return Parts(parts.given_start, Dense(parts.transition.dense()), parts.emission, parts.entry, parts.kept)
+    recorded = torch.is_grad_enabled() and moves.trained and moves.mask is None
+    matrix = moves.matrix if recorded else moves.dense()
+    return Parts(parts.given_start, Dense(matrix), parts.emission, parts.entry, parts.kept)
 
 
 def largest_written(device: torch.device) -> int:
