@@ -113,7 +113,7 @@ class Dropout(nn.Module):
 
 
 def number_kept(count: int, rate: float) -> int:
-    """How many of `count` states or features are kept. On a GPU, products are slow if large dimensions are not
-    multiples of a power of two."""
+    """How many of `count` states or features are kept. On a GPU, products are slow if a large dimension is not a
+    multiple of a sufficient power of two."""
     kept = max(1, round(count * (1 - rate)))
     return kept if kept < MANY else min(count, ALIGNED * round(kept / ALIGNED))
