@@ -164,7 +164,9 @@ def test_training_writes_the_matrix_in_low_precision() -> None:
     parts = Parts(torch.full((STATES,), 1 / STATES), moves, Categorical(table, None, STATES))
     assert written_out(parts).transition.matrix.dtype is torch.bfloat16
     with torch.no_grad():
-        assert written_out(parts).transition.matrix.dtype is torch.float32
+        evaluated = written_out(parts).transition.matrix
+    assert evaluated.dtype is torch.float32
+    assert not evaluated.requires_grad
 
 
 def test_classes_of_a_small_model_are_trained_through_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
