@@ -1,14 +1,15 @@
 """`python -m experiments.tagging.untagged_study`: what untagged text adds to an HMM tagger, by amount of tagged text.
 
 The tags of every n-th sentence of UD-EWT are used, beginning with several sentences: each beginning is another sample
-of tagged text. A tagger of the tagged sentences alone is compared with one that also reads all other sentences, without
-tags and with the same total weight. Writes untagged.json; samples that it already has are kept."""
+of tagged text. A tagger of the tagged sentences alone is compared with taggers that also learn from untagged text (see
+`LEARNERS`). Writes untagged.json; what it already has is kept."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import chain, compress
 from pathlib import Path
 from statistics import mean
@@ -17,6 +18,7 @@ from typing import Any
 from scipy.stats import binomtest
 
 from trellis.config import RunConfig, load_config, run_config
+from trellis.corpus.lexicon import Sentence
 from trellis.corpus.tagged import Tagged
 from trellis.families.hmm_tagger.fit import Texts, fit, read
 from trellis.families.hmm_tagger.model import HMMTagger
@@ -27,38 +29,61 @@ from trellis.training.fit import Job
 
 FOLDER = Path(__file__).parent
 FOUND = FOLDER / "untagged.json"
-SAMPLES = {10: 1, 100: 3}  # samples of tagged text by n; the one with n = 10 is that of the run pos-hmm-ewt-tenth-rest
+SAMPLES = {10: 3, 30: 3, 100: 3}  # samples of tagged text by n; the first with n = 10 is that of the runs
+ALONE = "alone"
+LEARNERS = {  # the run with their settings, additional untagged text, and passes over all tagged text per pass
+    ALONE: ("pos-hmm-ewt-tenth", "", 0),
+    "rest": ("pos-hmm-ewt-tenth-rest", "", 1),  # the sentences whose tags are not used, without new words
+    "words": ("pos-hmm-ewt-tenth-words", "", 1),
+    "wikitext": ("pos-hmm-ewt-tenth-words", "wikitext-2", 5),
+}
 Tags = list[list[str]]
 
 
-def sample(texts: Texts, every: int, first: int) -> Texts:
-    """Every n-th training sentence from `first` on with its tags, and the others without."""
+def settings(run: str, untagged: str = "") -> RunConfig:
+    """The configuration of a run; the whole text is tagged."""
+    tables = to_tables(load_config(FOLDER / f"{run}.toml"))
+    return run_config(tables, ["data.tagged_every=1", f"data.untagged={untagged}"]).ordered()
+
+
+@cache
+def text(untagged: str) -> Texts:
+    return read(settings("pos-hmm-ewt-tenth", untagged))
+
+
+def sample(texts: Texts, every: int, first: int, more: Iterable[Sentence] = (), weight: int = 1) -> Texts:
+    """Every n-th training sentence from `first` on with its tags, the others and `more` without. With a weight of 0,
+    there is no untagged text."""
     whole = texts["train"]
     tagged = Tagged(whole.words[first::every], whole.tags[first::every])
     others = [words for number, words in enumerate(whole.words) if number % every != first]
-    return replace(texts, splits=texts.splits | {"train": tagged}, untagged=others, weight=every)
+    untagged = [*others, *more] if weight else []
+    return replace(texts, splits=texts.splits | {"train": tagged}, untagged=untagged, weight=max(weight * every, 1))
 
 
-def tags(config: RunConfig, texts: Texts) -> Tags:
+def tags(learner: str, every: int, first: int) -> Tags:
     """The tags of the test text by a new tagger."""
-    tagger = fit(Job(config, texts, "cpu")).model
-    assert isinstance(tagger, HMMTagger)
-    return tagger.tag(texts["test"].words)
+    run, more, weight = LEARNERS[learner]
+    texts = sample(text(""), every, first, text(more).untagged, weight)
+    fitted = fit(Job(settings(run), texts, "cpu"))
+    if fitted.state.interrupted:
+        raise KeyboardInterrupt
+    assert isinstance(fitted.model, HMMTagger)
+    return fitted.model.tag(texts["test"].words)
 
 
-def compare(config: RunConfig, texts: Texts) -> dict[str, Any]:
-    """Accuracies on the test text with and without untagged text, and the tokens that only one tagger gets right."""
-    test, known = texts["test"], word_counts(texts["train"])
-    alone, both = (tags(config, chosen) for chosen in (replace(texts, untagged=[], weight=1), texts))
-    apart, apart_oov = compare_tags(test, alone, both), compare_tags(*unknown(known, test, alone, both))
-    scores = {name: score_tags(test, found, known=known) for name, found in (("alone", alone), ("both", both))}
+def compare(test: Tagged, known: Mapping[str, int], alone: Tags, found: Tags) -> dict[str, float]:
+    """Accuracies on the test text, and the numbers of tokens that only this tagger (won) or only that of tagged text
+    (lost) gets right. `_oov`: words that are not known."""
+    score = score_tags(test, found, known=known)
+    apart, apart_oov = compare_tags(test, alone, found), compare_tags(*unknown(known, test, alone, found))
     return {
-        **{name: 100.0 * score.accuracy for name, score in scores.items()},
-        **{f"{name}_oov": 100.0 * score.buckets["oov"].f1 for name, score in scores.items()},
-        "only_alone": apart.only_first,
-        "only_both": apart.only_second,
-        "only_alone_oov": apart_oov.only_first,
-        "only_both_oov": apart_oov.only_second,
+        "accuracy": 100.0 * score.accuracy,
+        "accuracy_oov": 100.0 * score.buckets["oov"].f1,
+        "won": apart.only_second,
+        "lost": apart.only_first,
+        "won_oov": apart_oov.only_second,
+        "lost_oov": apart_oov.only_first,
     }
 
 
@@ -70,25 +95,44 @@ def unknown(known: Mapping[str, int], data: Tagged, *found: Tags) -> tuple[Tagge
     return Tagged(words, tags), first, second
 
 
-def pooled(samples: list[dict[str, Any]], of: str = "") -> dict[str, float]:
-    """Means over samples, and the exact binomial test on the tokens of all samples together, or on those "_oov"."""
-    means = {name: mean(one[name] for one in samples) for name in ("alone", "both", "alone_oov", "both_oov")}
-    lost, won = (sum(one[name + of] for one in samples) for name in ("only_alone", "only_both"))
-    return {**means, "only_alone": lost, "only_both": won, "p": float(binomtest(won, won + lost).pvalue)}
+def pooled(samples: list[dict[str, float]], of: str = "") -> dict[str, float]:
+    """The mean accuracy over samples, and the exact binomial test on the tokens of all samples together, or on those
+    "_oov"."""
+    lost, won = (sum(int(one[name + of]) for one in samples) for name in ("lost", "won"))
+    p = float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
+    return {"accuracy": mean(one["accuracy" + of] for one in samples), "won": won, "lost": lost, "p": p}
+
+
+def study(found: dict[str, Any], every: int, first: int) -> None:
+    """Add what is missing of one sample to `found`."""
+    results = found.setdefault(str(every), {}).setdefault(str(first), {})
+    missing = [name for name in LEARNERS if name not in results]
+    alone = tags(ALONE, every, first) if missing else []
+    test, known = text("")["test"], word_counts(sample(text(""), every, first)["train"])
+    for name in missing:
+        results[name] = compare(test, known, alone, alone if name == ALONE else tags(name, every, first))
+        write_text(FOUND, json.dumps(found, indent=1) + "\n")
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """Mean accuracies by amount of tagged text and learner in Markdown, with those on words that are not known."""
+    lines = []
+    for every, samples in found.items():
+        results = [[sample[name] for sample in samples.values()] for name in LEARNERS]
+        cells = [f"{pooled(one)['accuracy']:.1f} % ({pooled(one, '_oov')['accuracy']:.1f} %)" for one in results]
+        lines.append(f"| one in {every} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    config = load_config(FOLDER / "pos-hmm-ewt-tenth-rest.toml").ordered()
-    texts = read(run_config(to_tables(config), ["data.tagged_every=1", "data.untagged="]))
     found = json.loads(FOUND.read_text(encoding="utf-8")) if FOUND.exists() else {}
     for every, samples in SAMPLES.items():
-        by_first = found.setdefault(str(every), {})
         for first in range(samples):
-            if str(first) not in by_first:
-                by_first[str(first)] = compare(config, sample(texts, every, first))
-                write_text(FOUND, json.dumps(found, indent=1) + "\n")
-        print(every, pooled(list(by_first.values())))
-    print("OOV:", pooled(list(found["10"].values()), "_oov"))
+            study(found, every, first)
+        for name in LEARNERS:
+            results = [one[name] for one in found[str(every)].values()]
+            print(f"one in {every}", name, pooled(results), "OOV:", pooled(results, "_oov"))
+    print(table(found))
 
 
 if __name__ == "__main__":

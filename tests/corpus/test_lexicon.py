@@ -102,6 +102,22 @@ def test_counts_are_of_words_alone() -> None:
     assert chosen.tagged_counts == {"the": 3, "dog": 3, "a": 1, "barking": 1, "cat": 1, "mewing": 1, "Bob": 1}
 
 
+def test_words_of_untagged_text() -> None:
+    """Without `Once`, only seen first in a sentence; `cats`, seen once; and `The` and `DOG`, known in lower case."""
+    untagged = [["Once", "singing", "mice", "The", "DOG"], ["Once", "mice", "singing", "The", "DOG", "mice", "cats"]]
+    before, after = lexicon(), lexicon().with_words(untagged, 2)
+    size = len(before.vocab)
+    assert after.vocab.words == [*before.vocab.words, "mice", "singing"]
+    assert after.vocab.counts == [*before.vocab.counts, 0, 0]
+    assert (after.tags, after.tagged_counts) == (before.tags, before.tagged_counts)
+    sentence = ["Mice", "singing", "The", "barking", "Once"]
+    assert after.vocab.decode(after.words(sentence)) == ["mice", "singing", "<unk>", "barking", "<unk>"]
+    for rare in (0, 1):
+        assert after.words(sentence, rare).tolist() == before.words(sentence, rare).tolist()
+    assert [after.vocab.words[kind] for kind in after.kinds()[size:]] == ["<kind a:>", "<kind a:ing>"]
+    assert set(lexicon().with_words(untagged, 1).vocab.words[size:]) == {"mice", "singing", "cats"}
+
+
 def test_the_kind_of_every_word() -> None:
     chosen = lexicon()
     kinds = dict(zip(chosen.vocab.words, chosen.kinds().tolist(), strict=True))

@@ -8,10 +8,12 @@ import pytest
 
 from corpora import hmm
 from taggers import CONFIG, fit, tagger, texts
+from trellis.config import run_config
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
 from trellis.models.files import FILE, load, save_model
 from trellis.models.tagger import Tagger
+from trellis.options import to_tables
 from trellis.tasks.tagging import score_tags, word_counts
 
 
@@ -25,14 +27,16 @@ def test_the_folder_of_a_run_is_a_tagger(tmp_path: Path) -> None:
     assert again.units == "tokens"
 
 
-def test_words_of_untagged_text_alone_are_out_of_vocabulary(tmp_path: Path) -> None:
+@pytest.mark.parametrize("added", [False, True])
+def test_words_of_untagged_text_alone_are_out_of_vocabulary(added: bool, tmp_path: Path) -> None:
     """However often it was read without a tag, a word that never had one is OOV, before and after saving."""
     more = [["the", "newt", "sees", "the", "newt"]] * 10
-    model, _ = fit(CONFIG, texts(untagged=more))
+    choices = [f"model.untagged_words={int(added)}", "model.backoff=0.1"]
+    model, _ = fit(run_config(to_tables(CONFIG), choices), texts(untagged=more))
     save_model(tmp_path / FILE, model)
     data = Tagged([["the", "newt", "sees", "the", "dog"]], [["D", "N", "V", "D", "N"]])
     for found in (model, load(tmp_path, Tagger)):
-        assert "newt" not in model.vocab.index
+        assert ("newt" in model.vocab.index) == added
         assert found.word_counts == word_counts(texts()["train"])
         assert score_tags(data, found.tag(data.words), known=found.word_counts).buckets["oov"].gold == 1
 

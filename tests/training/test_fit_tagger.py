@@ -15,7 +15,7 @@ import torch
 from experiments.training import valid_by_epoch
 from taggers import CONFIG, fit, texts
 from trellis.config import run_config
-from trellis.corpus import tagged
+from trellis.corpus import Sentences, tagged
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.errors import TrellisError
@@ -31,9 +31,11 @@ from trellis.families.hmm_tagger.fit import (
     with_kinds,
 )
 from trellis.families.hmm_tagger.model import HMMTagger
+from trellis.learning.em import EMLearner
 from trellis.models.files import load
 from trellis.options import to_tables
 from trellis.tasks.tagging import score_tags
+from trellis.testing.close import assert_close
 from trellis.training import run
 
 
@@ -57,20 +59,24 @@ def test_gradients_learn_with_classes_and_dropout(choices: list[str], tmp_path: 
     assert tag_scores(model, texts())["test_accuracy"] > 90.0
 
 
+def share_of_verbs(model: HMMTagger, word: str) -> float:
+    """The share of the states of verbs in the emissions of a word."""
+    emission = model.parts().emission
+    emitted = emission.log_probs(int(model.lexicon.words(["", word])[1])).detach().exp()
+    verbs = emission.tags.detach().argmax(0) == model.lexicon.tags.index("V")
+    return float(emitted[verbs].sum() / emitted.sum())
+
+
 def test_words_are_learned_from_untagged_text() -> None:
     """`hits` has the tag of a noun more often than that of a verb, but without tags it stands where verbs do."""
     words = [*[["the", "hits"]] * 5, *[["the", "dog", verb, "the", "cat"] for verb in ("hits", *["sees"] * 20)]]
     train = Tagged(words, [["D", "N", "V", "D", "N"][: len(line)] for line in words])
     more = [["the", "dog", "hits", "the", "cat"], ["the", "cat", "hits", "the", "dog"]] * 10
 
-    def share_of_verbs(untagged: list[list[str]]) -> float:
-        model, _ = fit(CONFIG, texts(splits=texts().splits | {"train": train}, untagged=untagged))
-        emission = model.parts().emission
-        emitted = emission.log_probs(model.vocab.index["hits"]).detach().exp()
-        verbs = emission.tags.detach().argmax(0) == model.lexicon.tags.index("V")
-        return float(emitted[verbs].sum() / emitted.sum())
-
-    assert share_of_verbs(more) > share_of_verbs([]) + 0.1
+    alone, both = (
+        fit(CONFIG, texts(splits=texts().splits | {"train": train}, untagged=untagged))[0] for untagged in ([], more)
+    )
+    assert share_of_verbs(both, "hits") > share_of_verbs(alone, "hits") + 0.1
 
 
 def test_untagged_text_adds_no_words_or_spelling_classes() -> None:
@@ -79,6 +85,54 @@ def test_untagged_text_adds_no_words_or_spelling_classes() -> None:
     more = [["the", "newt", "eats", "the", "newt"], ["a", "newting", "sees", "the", "dog"]] * 10
     alone, both = (fit(CONFIG, texts(untagged=untagged))[0].lexicon for untagged in ([], more))
     assert alone == both
+
+
+WORDS = ["model.untagged_words=3", "model.backoff=0.5", "model.hard_tags=true", "model.rare=50"]
+
+
+def newts() -> Texts:
+    """Tagged text in which all verbs end in -s, and untagged text with a new noun in -s."""
+    nouns, verbs = ["newt", "frog", "toad", "crab"], ["hears", "fears", "wears", "tears"]
+    words = [["the", noun, verb, "the", "cat"] for noun, verb in zip(nouns * 10, verbs * 10, strict=True)]
+    train = Tagged(words, [["D", "N", "V", "D", "N"] for _ in words])
+    more = [["the", "bears", verb, "the", "bears"] for verb in verbs]  # eight times
+    return texts(splits=texts().splits | {"train": train}, untagged=more)
+
+
+def test_a_new_word_begins_with_the_states_of_its_spelling_class() -> None:
+    """After an M-step on tagged text, its emissions are those of the class, times backoff / the count of the class."""
+    given, config = newts(), run_config(to_tables(CONFIG), [*WORDS, "train.pseudocount=0"])
+    tagged, backoff = given["train"], config.model.backoff
+    lexicon = Lexicon.choose(tagged.words, tagged.tags, config.model.rare, config.model.min_kind)
+    lexicon = lexicon.with_words(given.untagged, config.model.untagged_words)
+    split = both_ways(lexicon, replace(given, untagged=[]), config.model.rare)
+    model = new_tagger(config, lexicon, split, split).double().requires_grad_(False)
+    learner = EMLearner(model, config.train)
+    batches = Sentences(split, 1 << 20, shuffle=False)
+    learner.step(next(iter(batches)))
+    assert learner.totals is not None
+    visits, _ = model.parts().emission.split_statistics(learner.totals.emission)
+    learner.end_epoch()
+    index, emitted = lexicon.vocab.index, model.parts().emission.dense().exp()
+    assert not visits[index["bears"]].any()
+    expected = emitted[index["<kind a:ears>"]] * backoff / visits[index["<kind a:ears>"]].sum()
+    assert_close(emitted[index["bears"]], expected)
+
+
+def test_words_of_untagged_text_are_learned_by_context() -> None:
+    """`bears` is spelled like the verbs and stands where nouns do."""
+    given = newts()
+    with_word, without = (
+        fit(run_config(to_tables(CONFIG), [*WORDS, f"model.untagged_words={fewest}"]), given)[0] for fewest in (8, 9)
+    )
+    assert share_of_verbs(with_word, "bears") < 0.1
+    assert share_of_verbs(without, "bears") > 0.5
+
+
+@pytest.mark.parametrize("wrong", ["model.backoff=0", "train.learner=gradient"])
+def test_new_words_need_backoff_and_em(wrong: str) -> None:
+    with pytest.raises(TrellisError, match=r"untagged_words needs train.learner = \"em\" and model.backoff above 0"):
+        run_config(to_tables(CONFIG), [*WORDS, wrong])
 
 
 def test_rare_words_are_read_both_ways() -> None:

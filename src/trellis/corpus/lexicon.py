@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -45,9 +45,7 @@ class Lexicon:
     @classmethod
     def choose(cls, sentences: Sequence[Sentence], tags: Iterable[Sentence], rare: int = 2, common: int = 5) -> Lexicon:
         """A lexicon with all words of the tagged sentences, and the spelling classes with at least `common` tokens of
-        rare words. A rare word is one seen at most `rare` times.
-
-        Untagged text is not used: the tags of words that occur only there would be unknown."""
+        rare words. A rare word is one seen at most `rare` times."""
         seen = Counter(chain.from_iterable(sentences))
         kinds = Counter(
             kind
@@ -59,6 +57,16 @@ class Lexicon:
         counts = {**seen, **{kind: count for kind, count in kinds.items() if count >= common}, EOS: len(sentences)}
         return cls(Vocabulary.choose(counts), [EOS, *sorted(set(chain.from_iterable(tags)))])
 
+    def with_words(self, untagged: Iterable[Sentence], fewest: int) -> Lexicon:
+        """Add the words that occur at least `fewest` times in untagged sentences and not in the tagged ones, not even
+        in lower case. Their count is 0. The first word of a sentence does not count: its capital may come from its
+        place."""
+        seen = Counter(chain.from_iterable(sentence[1:] for sentence in untagged))
+        known = self.vocab.index
+        new = [w for w, n in seen.most_common() if n >= fewest and w not in known and w.lower() not in known]
+        vocab = replace(self.vocab, words=[*self.vocab.words, *new], counts=[*self.vocab.counts, *[0] * len(new)])
+        return replace(self, vocab=vocab)
+
     def kind(self, word: str, first: bool = False) -> int:
         """The id of the word's most specific spelling class that is in the vocabulary, or else the id of <unk>."""
         index, unknown = self.vocab.index, self.vocab.unk
@@ -66,7 +74,7 @@ class Lexicon:
         return next((index[kind] for kind in kinds_of(word, first) if kind in index), unknown)
 
     def word(self, word: str, first: bool, rare: int) -> int:
-        """The id of a word if it was seen more than `rare` times, or else the id of its spelling class. The first word
+        """The id of a word if its count is greater than `rare`, or else the id of its spelling class. The first word
         of a sentence and words in all capitals are also looked up in lower case."""
         spellings = [word, word.lower()] if first or word.isupper() else [word]
         for id in (self.vocab.index.get(spelling, -1) for spelling in spellings):
@@ -74,11 +82,11 @@ class Lexicon:
                 return id
         return self.kind(word, first)
 
-    def words(self, sentence: Sentence, rare: int = 0) -> np.ndarray:
-        """Ids of the words. Unknown words, and words seen at most `rare` times, get the id of their spelling class."""
+    def words(self, sentence: Sentence, rare: int = -1) -> np.ndarray:
+        """Ids of the words. Unknown words, and words with a count of at most `rare`, get that of their class."""
         return np.array([self.word(word, place == 0, rare) for place, word in enumerate(sentence)], np.int64)
 
-    def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
+    def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = -1) -> np.ndarray:
         """The ids of a sentence and its <eos>. With V words in the vocabulary, word x with tag y has the id
         x + V (y + 1), and word x without a tag has the id x. See `emissions.Product`."""
         size, number = len(self.vocab), self.numbers
@@ -95,7 +103,7 @@ class Lexicon:
     def tagged_counts(self) -> dict[str, int]:
         """The count of each word in the tagged text."""
         pairs = zip(self.vocab.words, self.vocab.counts, strict=True)
-        return {word: count for word, count in pairs if word not in (EOS, UNK) and not word.startswith(KIND)}
+        return {word: count for word, count in pairs if count and word not in (EOS, UNK) and not word.startswith(KIND)}
 
     @property
     def numbers(self) -> dict[str, int]:

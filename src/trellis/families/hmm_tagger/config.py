@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from trellis.config import TaggedDataConfig
+from trellis.config import RunConfig, TaggedDataConfig
+from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 from trellis.options import option
 
@@ -21,6 +22,18 @@ class HMMTaggerConfig(HMMConfig):
         "em: pseudocounts of a word, distributed over states like the counts of its spelling class",
         within="[0, 1e9]",
     )
+    untagged_words: int = option(
+        0,
+        "em with backoff: add words to the vocabulary that occur at least this often in untagged text only. 0: none",
+        within="[0, inf)",
+    )
+
+    def check(self, run: RunConfig) -> None:
+        if self.untagged_words and not (self.backoff and run.train.learner == "em"):
+            raise TrellisError(
+                'model.untagged_words needs train.learner = "em" and model.backoff above 0: before the untagged text '
+                "is read, new words have the states of their spelling class."
+            )
 
 
 @dataclass(frozen=True)

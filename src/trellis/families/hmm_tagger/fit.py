@@ -76,6 +76,8 @@ def fit(job: Job) -> Fitted:
     torch.manual_seed(config.seed)
     tagged, rare = texts["train"], config.model.rare
     lexicon = Lexicon.choose(tagged.words, tagged.tags, rare, config.model.min_kind)
+    if config.model.untagged_words:
+        lexicon = lexicon.with_words(texts.untagged, config.model.untagged_words)
     split, alone = (both_ways(lexicon, given, rare) for given in (texts, replace(texts, untagged=[], weight=1)))
     with distributed.one_at_a_time():
         model = new_tagger(config, lexicon, split, alone).to(job.device)
@@ -156,7 +158,7 @@ def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
     tags = [None] * len(tagged) if texts.blind else tagged.tags
     pairs = [*zip(tagged.words, tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
     pairs += pairs[: len(tagged)] * (texts.weight - 1)
-    return as_split([lexicon.symbols(*pair, rare=hidden) for hidden in (0, rare) for pair in pairs])
+    return as_split([lexicon.symbols(*pair, rare=hidden) for hidden in (-1, rare) for pair in pairs])
 
 
 def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split, tagged: Split) -> HMMTagger:
