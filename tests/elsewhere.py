@@ -23,6 +23,7 @@ THERE, ITS_NAME_INSIDE = torch.device("cuda", 0), torch.device("meta")  # torch 
 MOVES = {"_to_copy", "copy_"}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}  # torch takes indices from the CPU
 FROM_NUMBERS = {torch.tensor, torch.as_tensor}
+PINNED = "pin_memory"
 
 
 class Elsewhere(Tensor):
@@ -98,12 +99,15 @@ class Operations(TorchDispatchMode):
 
 
 class Names(TorchFunctionMode):
-    """Calls it by its name inside before torch looks for a real one."""
+    """Calls it by its name inside before torch looks for a real one, whose driver would pin memory."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if func is torch.device:
             return func(*args, **kwargs or {})
-        args, kwargs = tuple(map(renamed, args)), {key: renamed(value) for key, value in (kwargs or {}).items()}
+        args, kwargs = (
+            tuple(map(renamed, args)),
+            {key: renamed(value) for key, value in (kwargs or {}).items() if key != PINNED},
+        )
         if func in FROM_NUMBERS and kwargs.get("device") == ITS_NAME_INSIDE:
             return func(*args, **kwargs | {"device": "cpu"}).to(ITS_NAME_INSIDE)
         return func(*args, **kwargs)
